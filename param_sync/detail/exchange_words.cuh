@@ -17,12 +17,12 @@ namespace param_sync {
 
 /// A tensor's words; in device memory.
 struct ExchangeWords {
-  std::uint64_t ready;        ///< blocks of backward kernels that have written their part of the gradients
-  std::uint64_t lanes_ended;  ///< lanes that have ended a step
-  std::uint64_t version;      ///< steps whose weights are there
-  std::uint64_t led;          ///< lanes that have done the sends with which they begin a step
-  std::uint64_t sending;      ///< lanes that do a later send now: this word also shrinks
-  std::uint64_t slot_wanted;  ///< 1 while a lane waits for a slot, else 0
+  std::uint64_t ready;          ///< blocks of backward kernels that have written their part of the gradients
+  std::uint64_t lanes_ended;    ///< lanes that have ended a step
+  std::uint64_t version;        ///< steps whose weights are there
+  std::uint64_t led;            ///< lanes that have done the sends with which they begin a step
+  std::uint64_t sending;        ///< lanes that do a later send now: this word also shrinks
+  std::uint64_t credit_wanted;  ///< 1 while a lane waits for a credit, else 0
   // Bytes of messages, headers included; read when all kernels have ended.
   std::uint64_t pushed_bytes;     ///< gradients, and sums of them, that were sent
   std::uint64_t gathered_bytes;   ///< gradients, and sums of them, that were received

@@ -1,19 +1,24 @@
 #include "param_sync/executor/executor.hpp"
 
+#include "param_sync/codec/top_k.cuh"
 #include "param_sync/executor/channels.cuh"
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/in_place.hpp"
 #include "param_sync/executor/lane.cuh"
+#include "param_sync/executor/policies.cuh"
 #include "param_sync/executor/resident.cuh"
 #include "param_sync/schedule/check.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <limits>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace param_sync::executor {
 namespace {
@@ -67,12 +72,12 @@ struct LoadedProgram {
   gpusock::DeviceBuffer<LaneOps> lanes;
   gpusock::DeviceBuffer<LaneOp> ops;
   gpusock::DeviceBuffer<Reached> after;
-  gpusock::DeviceBuffer<int> terms;
+  gpusock::DeviceBuffer<int> operands;
   int chunks;
   bool lanes_meet;
-  int slots_of_lane;
-  std::uint64_t slot_floats;
-  gpusock::DeviceBuffer<float> slots;
+  int reorder_places;            ///< of a lane
+  std::uint64_t reorder_floats;  ///< of a place
+  gpusock::DeviceBuffer<float> reorder_buffers;
   std::uint64_t ops_of_lane_max = 0;
   std::uint64_t leading = 0;      ///< lanes whose first op leads()
   bool grants_additions = false;  ///< as many ops let other ranks send as add what these send
@@ -81,14 +86,14 @@ struct LoadedProgram {
       : lanes(context, program.lanes.size()),
         ops(context, program.ops.size()),
         after(context, program.after.size()),
-        terms(context, program.terms.size()),
+        operands(context, program.operands.size()),
         chunks(program.chunks),
         lanes_meet(program.lanes_meet),
-        slots_of_lane(program.slots),
-        slot_floats(static_cast<std::uint64_t>(program.slot_chunks) * unit_floats),
-        slots(context, slot_floats * static_cast<std::uint64_t>(slots_of_lane) * program.lanes.size()) {
+        reorder_places(program.reorder_places),
+        reorder_floats(static_cast<std::uint64_t>(program.reorder_chunks) * unit_floats),
+        reorder_buffers(context, reorder_floats * static_cast<std::uint64_t>(reorder_places) * program.lanes.size()) {
     lanes.copy_in(program.lanes);
-    if (!program.terms.empty()) terms.copy_in(program.terms);
+    if (!program.operands.empty()) operands.copy_in(program.operands);
     if (!program.ops.empty()) ops.copy_in(program.ops);
     if (!program.after.empty()) after.copy_in(program.after);
     const auto count_of = [&](const auto& is_one) {
@@ -98,22 +103,9 @@ struct LoadedProgram {
                        count_of([](const LaneOp& op) { return op.kind == schedule::Kind::recv_reduce; });
     for (const LaneOps& lane : program.lanes) {
       ops_of_lane_max = std::max(ops_of_lane_max, static_cast<std::uint64_t>(lane.end - lane.begin));
-      if (lane.begin != lane.end && leads(program.ops[static_cast<std::size_t>(lane.begin)])) ++leading;
+      if (lane.begin != lane.end && admission::leads(program.ops[static_cast<std::size_t>(lane.begin)])) ++leading;
     }
   }
-};
-
-/// What a tensor needs to keep to a budget.
-struct BudgetMemory {
-  gpusock::DeviceBuffer<float> withheld, made;
-  gpusock::DeviceBuffer<Change> changes;
-  gpusock::DeviceBuffer<std::uint32_t> chosen;
-
-  BudgetMemory(gpusock::Context& context, const Cut& cut)
-      : withheld(context, cut.floats),
-        made(context, cut.floats),
-        changes(context, cut.floats),
-        chosen(context, cut.chunks * cut.passes()) {}
 };
 
 /// What a tensor needs whose sends may be written in place.
@@ -136,9 +128,17 @@ struct PlaceMemory {
 
 namespace {
 
-/// What the optimizer goes on from.
-__global__ void begin_with_weights(const float* weights, float* made, std::uint64_t count) {
-  for_own_share(count, [&](std::uint64_t i) { made[i] = weights[i]; });
+/// Those that are checked when no run has said what it takes.
+using FirstPolicies = Policies<std::variant_alternative_t<0, AnyUpdate>>;
+
+/// Calls with an update, a codec's settings and the type of their policies, which resident lanes are instances of.
+template <class Call>
+auto with_policies(const AnyUpdate& update, const codec::AnyCodec& codec, Call call) {
+  const auto both = [&](const auto& one, const auto& settings) {
+    using P = Policies<std::decay_t<decltype(one)>, typename std::decay_t<decltype(settings)>::Codec>;
+    return call(std::type_identity<P>(), settings);
+  };
+  return std::visit(both, update, codec);
 }
 
 /// One thread.
@@ -153,7 +153,7 @@ __global__ void copy_floats(float* to, const float* from, std::uint64_t count) {
 
 /// True if ranks send gradients of their own, and owners the weights that they have made of them: nobody sends what it
 /// has received.
-bool can_keep_budget(const schedule::Schedule& schedule, const Execution& execution, const Exchanged& tensor) {
+bool can_be_encoded(const schedule::Schedule& schedule, const Execution& execution, const Exchanged& tensor) {
   if (schedule.result != schedule::Result::parameter_server || !execution.weights_apart || execution.rank_order) {
     return false;
   }
@@ -183,7 +183,7 @@ struct Executor::Impl {
         failure(context, 1),
         completed_run(context, 1),
         listening(context, 1),
-        slots_taken(context, 1),
+        credits_taken(context, 1),
         addresses(context, static_cast<std::size_t>(nodes())) {
     if (!channels.empty()) {
       on_device.copy_in(channels);
@@ -191,7 +191,7 @@ struct Executor::Impl {
     }
     for (const schedule::Schedule& schedule : schedules) {
       const Program program = program_of(schedule, settings.rank, channels, settings.execution);
-      const std::uint64_t most = resident_lanes_max(context, settings.threads, run_lanes);
+      const std::uint64_t most = resident_lanes_max(context, settings.threads, run_lanes<FirstPolicies>);
       if (program.lanes.size() > most) {
         throw gpusock::Error(ENOBUFS, schedule.scheme + " has " + std::to_string(program.lanes.size()) +
                                           " lanes on rank " + std::to_string(settings.rank) +
@@ -249,16 +249,15 @@ struct Executor::Impl {
     run.ops = program.ops.data();
     run.after = program.after.data();
     run.lanes = program.lanes.data();
-    run.terms = program.terms.data();
-    run.slots = program.slots.data();
-    run.slots_of_lane = program.slots_of_lane;
-    run.slot_floats = program.slot_floats;
+    run.operands = program.operands.data();
+    run.reorder_buffers = program.reorder_buffers.data();
+    run.reorder_places = program.reorder_places;
+    run.reorder_floats = program.reorder_floats;
     run.lane_count = static_cast<std::int32_t>(program.lanes.size());
     run.lanes_meet = program.lanes_meet;
     run.data = data;
     run.cut = {count, settings.unit_bytes / sizeof(float), static_cast<std::uint32_t>(program.chunks)};
-    run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights, settings.execution.weights_apart,
-                 optimizing.owned};
+    run.apply = {optimizing.states, optimizing.weights, settings.execution.weights_apart, optimizing.owned};
     run.schedule = static_cast<std::int32_t>(index);
     run.operation = static_cast<std::uint32_t>(index);
     if (run.cut.passes() > (std::uint64_t{1} << 31) / std::max<std::uint64_t>(1, program.ops_of_lane_max)) {
@@ -300,12 +299,27 @@ struct Executor::Impl {
   }
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
-  /// Throws gpusock::Error (EINVAL).
-  void make_budgets(std::span<const Exchanged> tensors, std::vector<Exchange>& made, const Residence& all) {
+  /// The first one that makes weights; all have the same type. Throws gpusock::Error (EINVAL).
+  static AnyUpdate update_of(std::span<const Exchanged> tensors) {
+    const Optimizing* first = nullptr;
+    for (const Exchanged& tensor : tensors) {
+      const Optimizing& own = tensor.optimizing;
+      if (own.weights == nullptr) continue;
+      if (first == nullptr) first = &own;
+      if (own.update.index() == first->update.index()) continue;
+      throw gpusock::Error(EINVAL, std::string("tensors of one executor have the same update: not ") +
+                                       name_of(first->update) + " and " + name_of(own.update));
+    }
+    return first != nullptr ? first->update : AnyUpdate();
+  }
+
+  /// What a rank sends in a step by a codec. Throws gpusock::Error (EINVAL).
+  codec::StepTraffic encoded_traffic(std::span<const Exchanged> tensors, const std::vector<Exchange>& made,
+                                     std::uint64_t steps) {
     Sent sent;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const schedule::Schedule& schedule = schedules[tensors[i].schedule];
-      if (!can_keep_budget(schedule, settings.execution, tensors[i])) {
+      if (!can_be_encoded(schedule, settings.execution, tensors[i])) {
         throw gpusock::Error(EINVAL, "the schedule " + schedule.scheme +
                                          " can keep to no budget: take a parameter server whose weights are apart from "
                                          "gradients, and whose sums have any order");
@@ -313,12 +327,31 @@ struct Executor::Impl {
       const Program program = program_of(schedule, settings.rank, channels, settings.execution);
       for (const bool of_weights : {false, true}) sent += sent_in_step(program, made[i].run.cut, of_weights);
     }
-    const double each = changes_per_float(sent, all.budget_bytes, settings.rank);
-    for (Exchange& exchange : made) {
-      const BudgetMemory& memory = budgets.emplace_back(context, exchange.run.cut);
-      exchange.run.budget = {
-          memory.withheld.data(), memory.made.data(), memory.changes.data(), memory.chosen.data(), each, all.steps - 1};
+    return {sent.messages, sent.floats, sizeof(MessageHeader), steps, settings.rank};
+  }
+
+  /// The resident lanes' policies, and their codecs' memory.
+  template <class P, class CodecSettings>
+  void make_policies(std::span<const Exchanged> tensors, const std::vector<Exchange>& made,
+                     [[maybe_unused]] const CodecSettings& codec_settings, [[maybe_unused]] std::uint64_t steps) {
+    std::vector<P> all;
+    codec::StepTraffic sent;
+    if constexpr (!P::Codec::kDense) sent = encoded_traffic(tensors, made, steps);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto* const given = std::get_if<typename P::Update>(&tensors[i].optimizing.update);
+      const auto own = given != nullptr ? *given : typename P::Update();  // of a tensor without weights
+      if constexpr (P::Codec::kDense) {
+        all.push_back({own, {}});
+      } else {
+        const Cut& cut = made[i].run.cut;
+        const codec::Tensor tensor{cut.floats, cut.chunks * cut.passes()};
+        const auto memory = std::make_shared<typename P::Codec::Memory>(context, tensor);
+        all.push_back({own, typename P::Codec(codec_settings, sent, *memory)});
+        codec_memory.push_back(memory);
+      }
     }
+    policies.emplace(context, all.size() * sizeof(P));
+    policies->copy_in(std::as_bytes(std::span(all)));
   }
 
   /// Those of a tensor that is exchanged in place.
@@ -362,17 +395,19 @@ struct Executor::Impl {
   gpusock::Mapped<FailureRecord<ExecutionFailure>> failure;
   gpusock::Mapped<std::uint64_t> completed_run;
   gpusock::Mapped<Listening> listening;
-  gpusock::DeviceBuffer<std::uint64_t> slots_taken;  // of all resident lanes
+  gpusock::DeviceBuffer<std::uint64_t> credits_taken;  // of all resident lanes
   gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
   std::vector<std::string> address_texts;
   std::vector<LoadedProgram> programs;
   gpusock::Socket listener = -1;
-  std::optional<gpusock::DeviceBuffer<Exchange>> exchanges;               // of the resident lanes
+  std::optional<gpusock::DeviceBuffer<Exchange>> exchanges;  // of the resident lanes
+  std::optional<gpusock::DeviceBuffer<std::byte>> policies;  // by exchange: of the type for `update` and the codec
+  AnyUpdate update;                                          // of those with weights
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> resident_progress;  // by block
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
-  std::vector<BudgetMemory> budgets;  // by tensor
-  std::deque<PlaceMemory> places;     // of some tensors
+  std::vector<std::shared_ptr<void>> codec_memory;  // by tensor
+  std::deque<PlaceMemory> places;                   // of some tensors
   std::vector<Exchange> resident;
   Residence residence;
   std::uint64_t started = 0;  // runs
@@ -457,10 +492,14 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
   run.number = rank.started + 1;
   run.operation ^= tag;
   run.timeout_ns = timeout_ns;
-  gpusock::launch(
-      rank.context,
-      {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
-      run_lanes, run);
+  const auto launch = [&](const auto& update) {
+    const Policies<std::decay_t<decltype(update)>> policies{update, {}};
+    gpusock::launch(
+        rank.context,
+        {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
+        run_lanes<std::decay_t<decltype(policies)>>, run, policies);
+  };
+  std::visit(launch, optimizing.update);
   return ++rank.started;
 }
 
@@ -519,11 +558,11 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.words = residence.words + all.size();
     exchange.leading = rank.programs[tensor.schedule].leading;
     exchange.gives_way = residence.in_order && !all.empty();
-    if (residence.slots != 0 && !rank.programs[tensor.schedule].grants_additions) {
+    if (residence.credits != 0 && !rank.programs[tensor.schedule].grants_additions) {
       throw gpusock::Error(EINVAL, "slots: the schedule " + rank.schedules[tensor.schedule].scheme + " has none");
     }
-    exchange.slots = residence.slots;
-    exchange.slots_taken = rank.slots_taken.data();
+    exchange.credits = residence.credits;
+    exchange.credits_taken = rank.credits_taken.data();
     exchange.traced_steps = std::min(residence.traced_steps, residence.steps);
     const std::uint64_t ops = rank.programs[tensor.schedule].ops_of_lane_max * exchange.run.cut.passes() +
                               (exchange.all_apply ? 1 : 0);
@@ -532,8 +571,12 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     all.push_back(exchange);
   }
   // Half of the device is for the kernels that compute.
-  const std::uint64_t most = resident_lanes_max(rank.context, rank.settings.threads, run_exchanges) / 2 /
-                             std::max(1u, residence.executors_on_device);
+  const auto max_of = [&]<class P>(std::type_identity<P>, const auto&) {
+    return resident_lanes_max(rank.context, rank.settings.threads, run_exchanges<P>);
+  };
+  rank.update = rank.update_of(tensors);
+  const std::uint64_t resident_max = with_policies(rank.update, residence.codec, max_of);
+  const std::uint64_t most = resident_max / 2 / std::max(1u, residence.executors_on_device);
   if (static_cast<std::uint64_t>(blocks) > most) {
     throw gpusock::Error(ENOBUFS, "all layers together have " + std::to_string(blocks) + " lanes on rank " +
                                       std::to_string(rank.settings.rank) + ", but the device keeps only " +
@@ -550,9 +593,12 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.trace = rank.trace->data();
     exchange.trace_of_block = trace_of_block;
   }
-  if (residence.budget_bytes != 0) rank.make_budgets(tensors, all, residence);
+  const auto make = [&]<class P>(std::type_identity<P>, const auto& settings) {
+    rank.make_policies<P>(tensors, all, settings, residence.steps);
+  };
+  with_policies(rank.update, residence.codec, make);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (tensors[i].in_place && residence.budget_bytes == 0) rank.make_places(tensors[i], all[i]);
+    if (tensors[i].in_place && codec::is_dense(residence.codec)) rank.make_places(tensors[i], all[i]);
   }
   rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
@@ -568,14 +614,18 @@ Places Executor::places(std::size_t tensor) const {
 void Executor::start_resident() {
   Impl& rank = *impl_;
   const auto blocks = static_cast<unsigned>(rank.resident_progress->size());
-  for (const Exchange& exchange : rank.resident) {
-    if (!exchange.run.budget.holds()) continue;
-    gpusock::launch(rank.context, {.block = rank.settings.threads, .stream = &rank.stream}, begin_with_weights,
-                    exchange.run.apply.weights, exchange.run.budget.made, exchange.run.cut.floats);
-  }
-  gpusock::launch(rank.context, {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream}, run_exchanges,
-                  rank.exchanges->data(), static_cast<int>(rank.resident.size()), rank.residence.steps,
-                  rank.residence.times);
+  const auto count = static_cast<unsigned>(rank.resident.size());
+  const auto launch = [&]<class P>(std::type_identity<P>, const auto&) {
+    const P* const policies = reinterpret_cast<const P*>(rank.policies->data());
+    if constexpr (!P::Codec::kDense) {
+      gpusock::launch(rank.context, {.grid = count, .block = rank.settings.threads, .stream = &rank.stream},
+                      begin_codecs<P>, rank.exchanges->data(), policies);
+    }
+    gpusock::launch(rank.context, {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream},
+                    run_exchanges<P>, rank.exchanges->data(), policies, static_cast<int>(count), rank.residence.steps,
+                    rank.residence.times);
+  };
+  with_policies(rank.update, rank.residence.codec, launch);
 }
 
 void Executor::await_resident() { impl_->stream.synchronize(); }

@@ -1,7 +1,8 @@
 #pragma once
 /// @file Runs schedules between ranks, over gpusock's sockets, in kernels of which each block is a lane.
 
-#include "param_sync/update/optimizer.hpp"
+#include "param_sync/codec/codec.hpp"
+#include "param_sync/update/update.hpp"
 #include "param_sync/executor/program.hpp"
 #include "param_sync/executor/traced_op.hpp"
 #include "param_sync/schedule/schedule.hpp"
@@ -36,9 +37,9 @@ struct Settings {
 
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
 struct Optimizing {
-  Optimizer optimizer;
-  float* velocity = nullptr;  ///< a float for each of the tensor, or of `owned`; device memory, as the weights
-  float* weights = nullptr;
+  AnyUpdate update{};        ///< its type is the same for all tensors that resident lanes exchange
+  UpdateStates states{};     ///< for each float of the tensor, or of `owned`
+  float* weights = nullptr;  ///< as many; device memory
   Floats owned{};  ///< of a reduce-scatter: the sums that become weights at the end of the run. Only they have memory
                    ///< then
 };
@@ -70,11 +71,9 @@ struct Residence {
   std::uint64_t* stop = nullptr;    ///< mapped: the host sets it to end the training
   bool in_order = true;             ///< sends of a tensor wait while one before it in the list has something to send
   std::uint64_t traced_steps = 0;   ///< the first ones
-  std::uint64_t slots = 0;  ///< at most so many messages are on their way to be added here at a time, in all tensors
-                            ///< together: of schedules with as many slots; 0: any number
-  /// Of what a rank sends in a step, on average over all steps until then (budget.cuh); the last step sends what is
-  /// left. Of parameter servers whose weights are apart. 0: none.
-  std::uint64_t budget_bytes = 0;
+  std::uint64_t credits = 0;  ///< at most so many messages are on their way to be added here at a time, in all tensors
+                              ///< together: of schedules with as many slots; 0: any number
+  codec::AnyCodec codec{};    ///< other than dense: of parameter servers whose weights are apart
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
   bool keeps_sockets = true;  ///< after a failure lanes keep the sockets open: the host ends them, by its context
 };
@@ -132,7 +131,7 @@ class Executor {
   /// Makes the memory of lanes that stay for all steps, of all these tensors. Making memory may wait for running
   /// kernels: so do this on all ranks of a process before any of them has kernels that wait for another rank. Throws
   /// gpusock::Error where the device cannot keep all lanes resident beside other kernels, or (EINVAL) the schedules
-  /// have no slots or can keep to no budget, or the budget has no room for messages' headers. At most once.
+  /// grant nothing or are not for the codec, or a budget has no room for messages' headers. At most once.
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
 
   /// Where kernels write this tensor's gradients, once it is prepared. None where it is not exchanged in place: they

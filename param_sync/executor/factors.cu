@@ -1,6 +1,6 @@
 #include "param_sync/executor/factors.hpp"
 
-#include "param_sync/update/optimizer.hpp"
+#include "param_sync/update/multiply_add.hpp"
 
 #include "gpusock/device.cuh"
 

@@ -2,8 +2,10 @@
 /// @file What a lane does: one op after the other, straight from and into the rings. All calls are block-collective,
 /// and return false where the run has failed.
 
-#include "param_sync/executor/changes.cuh"
+#include "param_sync/codec/dense.hpp"
+#include "param_sync/executor/encoded.cuh"
 #include "param_sync/executor/offer.cuh"
+#include "param_sync/executor/policies.cuh"
 
 namespace param_sync::executor {
 
@@ -57,15 +59,19 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
   return true;
 }
 
-/// Receives the header of the op's message. `of_changes`: true if changes follow.
-__device__ inline bool receive_header(const OpAt& at, bool& of_changes) {
+/// Receives the header of the op's message. `encoded`: true if elements of the codec follow.
+template <class Codec>
+__device__ inline bool receive_header(const OpAt& at, [[maybe_unused]] bool& encoded) {
   alignas(16) __shared__ MessageHeader got;
   const auto result = at.in_net().recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll,
                                        at.deadline);
   if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
   const MessageHeader expected = at.header();
-  of_changes = is_of_changes(at, got, expected);
-  const bool right = of_changes || got == expected;
+  bool right = got == expected;
+  if constexpr (!Codec::kDense) {
+    encoded = may_be_encoded<Codec>(at, got, expected);
+    right = right || encoded;
+  }
   if (!right) at.unexpected(expected, got);
   at.words = got.floats;
   __syncthreads();  // all have read it before the next one is received
@@ -81,26 +87,26 @@ __device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t c
   return got == bytes || at.lost(ExecutionFailureKind::receive, got);
 }
 
-/// The terms of a sum that an op completes.
-class Terms {
+/// The operands of a sum that an op completes.
+class Operands {
  public:
-  /// `slots`: the lane's; `own`: this rank's term.
-  __device__ Terms(const OpAt& at, const float* slots, const float* own)
-      : terms_(at.run.terms + at.op.terms_begin),
-        count_(at.op.terms_end - at.op.terms_begin),
-        slots_(slots),
-        slot_floats_(at.run.slot_floats),
+  /// `buffer`: the lane's; `own`: this rank's operand.
+  __device__ Operands(const OpAt& at, const float* buffer, const float* own)
+      : operands_(at.run.operands + at.op.operands_begin),
+        count_(at.op.operands_end - at.op.operands_begin),
+        buffer_(buffer),
+        place_floats_(at.run.reorder_floats),
         own_(own) {}
 
-  /// Floats [from, from + count) of the sums, in the order of the terms. `arrived` begins with float `from`.
+  /// Floats [from, from + count) of the sums, in the order of the operands. `arrived` begins with float `from`.
   __device__ void sum(float* data, const float* arrived, std::uint64_t from, std::uint64_t count) const {
     for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
       const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
       float sums[kTogether];
-      for (int term = 0; term < count_; ++term) {
-        const float* values = values_of(terms_[term], arrived, from);
+      for (int operand = 0; operand < count_; ++operand) {
+        const float* values = values_of(operands_[operand], arrived, from);
         for (std::uint64_t k = begin; k < end; ++k) {
-          sums[k - begin] = term == 0 ? values[k] : sums[k - begin] + values[k];
+          sums[k - begin] = operand == 0 ? values[k] : sums[k - begin] + values[k];
         }
       }
       for (std::uint64_t k = begin; k < end; ++k) data[from + k] = sums[k - begin];
@@ -114,15 +120,15 @@ class Terms {
   static constexpr std::uint64_t kTogether = 64;  // the compiler adds several at a time
 #endif
 
-  __device__ const float* values_of(int term, const float* arrived, std::uint64_t from) const {
-    if (term == kTermArriving) return arrived;
-    return (term == kTermOwn ? own_ : slots_ + slot_floats_ * static_cast<std::uint64_t>(term)) + from;
+  __device__ const float* values_of(int operand, const float* arrived, std::uint64_t from) const {
+    if (operand == kOperandArriving) return arrived;
+    return (operand == kOperandOwn ? own_ : buffer_ + place_floats_ * static_cast<std::uint64_t>(operand)) + from;
   }
 
-  const int* terms_;
+  const int* operands_;
   int count_;
-  const float* slots_;
-  std::uint64_t slot_floats_;
+  const float* buffer_;
+  std::uint64_t place_floats_;
   const float* own_;
 };
 
@@ -154,29 +160,30 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
   return true;
 }
 
-/// This lane's slots.
-__device__ inline float* slots_of(const Run& run, int lane) {
-  return run.slots + run.slot_floats * static_cast<std::uint64_t>(run.slots_of_lane) * static_cast<std::uint64_t>(lane);
+/// Where a lane keeps what comes before its turn in the order of ranks.
+__device__ inline float* reorder_buffer_of(const Run& run, int lane) {
+  return run.reorder_buffers +
+         run.reorder_floats * static_cast<std::uint64_t>(run.reorder_places) * static_cast<std::uint64_t>(lane);
 }
 
-/// Receives the last terms of sums, and adds all terms in the order of ranks. `before`: how many floats of the same
-/// message came before these.
+/// Receives the last operands of sums, and adds all of them in the order of ranks. `before`: how many floats of the
+/// same message came before these.
 __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
   const auto block = gpusock::this_block();
   float* data = at.run.data + floats.begin;
-  const Terms terms(at, slots_of(at.run, at.lane) + before, data);
+  const Operands operands(at, reorder_buffer_of(at.run, at.lane) + before, data);
   for (std::uint64_t done = 0; done < floats.count();) {
     const std::uint64_t most = min(kPieceFloats, floats.count() - done);
     const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
     if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
-    terms.sum(data, static_cast<const float*>(arrived.data), done, count);
+    operands.sum(data, static_cast<const float*>(arrived.data), done, count);
     const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0) {  // only a part of a float has come
       alignas(16) __shared__ float one;
       if (!receive_floats(at, &one, 1)) return false;
-      terms.sum(data, &one, done, 1);
+      operands.sum(data, &one, done, 1);
       __syncthreads();  // all have read it before the next one is received
       count = 1;
     }
@@ -236,8 +243,8 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
 /// one ring and not put into the other: it takes a whole chunk whether or not there is room for it, and then waits for
 /// room.
 __device__ inline bool forward(const OpAt& at) {
-  bool of_changes = false, header_sent = false;
-  if (!receive_header(at, of_changes)) return false;
+  bool encoded = false, header_sent = false;
+  if (!receive_header<codec::Dense>(at, encoded)) return false;
   if (!try_send_header(at, header_sent)) return false;
   for (int index = at.op.chunk; index < at.op.chunk + at.op.count; ++index) {
     const Floats floats = at.part(index);
@@ -252,50 +259,91 @@ __device__ inline bool forward(const OpAt& at) {
   return true;
 }
 
-/// The optimizer computes new weights from the sums. No socket is used.
-__device__ inline void apply_floats(const Run& run, Floats floats) {
+/// The update makes new weights of the sums. No socket is used.
+template <class P>
+__device__ inline void apply_floats(const Run& run, const P& policies, Floats floats) {
   if (run.apply.weights == nullptr) return;
-  float* weights = run.budget.holds() ? run.budget.made : run.apply.weights;
+  float* weights = run.apply.weights;
+  if constexpr (!P::Codec::kDense) weights = policies.codec.made_in(weights);
   for_own_share(floats.count(), [&](std::uint64_t i) {
     const std::uint64_t at = floats.begin + i, in_memory = at - run.apply.owned.begin;
-    run.apply.optimizer.apply(run.data[at], run.apply.velocity[in_memory], weights[in_memory]);
+    policies.update.apply(run.data[at], run.apply.states.of(in_memory), weights[in_memory]);
     if (!run.apply.weights_apart) run.data[at] = weights[in_memory];
   });
 }
 
-/// Receives floats, and adds them or keeps them in a slot for later. `before`: how many floats of the same message came
-/// before these.
+/// Receives floats, and adds them or keeps them in the reorder buffer for later. `before`: how many floats of the same
+/// message came before these.
 __device__ inline bool add_floats(const OpAt& at, Floats floats, std::uint64_t before) {
-  if (at.op.slot == LaneOp::kDirect) return reduce_floats(at, floats);
-  if (at.op.slot == LaneOp::kSums) return sum_floats(at, floats, before);
-  float* slot = slots_of(at.run, at.lane) + at.run.slot_floats * static_cast<std::uint64_t>(at.op.slot);
-  return receive_floats(at, slot + before, floats.count());
+  if (at.op.reorder == LaneOp::kDirect) return reduce_floats(at, floats);
+  if (at.op.reorder == LaneOp::kSums) return sum_floats(at, floats, before);
+  float* place = reorder_buffer_of(at.run, at.lane) + at.run.reorder_floats * static_cast<std::uint64_t>(at.op.reorder);
+  return receive_floats(at, place + before, floats.count());
 }
 
-__device__ inline bool execute(const OpAt& at) {
-  using schedule::Kind;
+/// Sends a message: what a kernel has written into the ring, or what the codec makes of the op's chunks.
+template <class Codec>
+__device__ inline bool send(const OpAt& at, [[maybe_unused]] const Codec& codec) {
   const LaneOp& op = at.op;
-  if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
   if (is_written(at.run, at.lane, at.index, at.pass)) return send_written(at);
-  if (op.kind == Kind::send && at.run.budget.holds() && !op.of_weights) {
-    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) choose_gradients(at, chunk);
+  if constexpr (!Codec::kDense) {
+    for (int chunk = op.chunk; chunk < op.chunk + op.count && !op.of_weights; ++chunk) {
+      codec.encode_gradients(coded_part(at, chunk), at.run.data);
+    }
+    if (!op.is_signal() && codec.encodes(at.step())) return send_encoded(at, codec);
   }
-  if (sends_changes(at)) return send_changes(at);
-  if (op.kind == Kind::send && !send_header(at, at.header())) return false;
-  bool of_changes = false;
-  if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at, of_changes)) return false;
-  if (of_changes) return receive_changes(at);
-  std::uint64_t before = 0;
+  if (!send_header(at, at.header())) return false;
   for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+    if (!send_floats(at, at.part(chunk))) return false;
+  }
+  return true;
+}
+
+/// Receives a message, which replaces the op's chunks or is added to them.
+template <class Codec>
+__device__ inline bool receive(const OpAt& at) {
+  bool encoded = false;
+  if (!receive_header<Codec>(at, encoded)) return false;
+  if constexpr (!Codec::kDense) {
+    if (encoded) return receive_encoded<Codec>(at);
+  }
+  std::uint64_t before = 0;
+  for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {
     const Floats floats = at.part(chunk);
-    if (op.kind == Kind::send && !send_floats(at, floats)) return false;
-    if (op.kind == Kind::recv && !receive_floats(at, at.data() + floats.begin, floats.count())) return false;
-    if (op.kind == Kind::recv_reduce && !add_floats(at, floats, before)) return false;
-    if (op.kind == Kind::apply) apply_floats(at.run, floats);
-    if (op.kind == Kind::apply && at.run.budget.holds()) choose_weights(at, chunk);
+    const bool there = at.op.kind == schedule::Kind::recv ? receive_floats(at, at.data() + floats.begin, floats.count())
+                                                          : add_floats(at, floats, before);
+    if (!there) return false;
     before += floats.count();
   }
   return true;
+}
+
+/// The owner makes weights of sums.
+template <class P>
+__device__ inline bool apply(const OpAt& at, const P& policies) {
+  for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {
+    apply_floats(at.run, policies, at.part(chunk));
+    if constexpr (!P::Codec::kDense) policies.codec.encode_weights(coded_part(at, chunk), at.run.apply.weights);
+  }
+  return true;
+}
+
+template <class P>
+__device__ inline bool execute(const OpAt& at, const P& policies) {
+  using schedule::Kind;
+  switch (at.op.kind) {
+    case Kind::send:
+      return send(at, policies.codec);
+    case Kind::recv:
+    case Kind::recv_reduce:
+      return receive<typename P::Codec>(at);
+    case Kind::recv_send:
+    case Kind::recv_reduce_send:
+      return forward(at);
+    case Kind::apply:
+      return apply(at, policies);
+  }
+  return false;
 }
 
 /// Waits for what must be complete before an op of this pass.
@@ -324,10 +372,11 @@ __device__ inline Floats share_of(Floats floats, const Run& run, int lane) {
 }
 
 /// The sums that this rank owns become weights, when all lanes have ended. Block-collective.
-__device__ inline bool apply_owned(const Run& run, int lane, gpusock::Deadline deadline) {
+template <class P>
+__device__ inline bool apply_owned(const Run& run, const P& policies, int lane, gpusock::Deadline deadline) {
   if (run.apply.owned.count() == 0) return true;
   if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
-  apply_floats(run, share_of(run.apply.owned, run, lane));
+  apply_floats(run, policies, share_of(run.apply.owned, run, lane));
   return true;
 }
 
@@ -351,9 +400,9 @@ struct Unheard {
 /// One lane's part of a run. `deadlines()` gives those of the next op. `listener` hears of each op: before it starts,
 /// when it may wait, or end the run by false; and when it is complete, with its index in the lane, its pass, and how
 /// many words of four bytes its message had.
-template <class DeadlinesOf, class Listener>
-__device__ inline bool run_lane(const Run& run, int lane, LaneSockets& sockets, DeadlinesOf deadlines,
-                                Listener& listener) {
+template <class P, class DeadlinesOf, class Listener>
+__device__ inline bool run_lane(const Run& run, const P& policies, int lane, LaneSockets& sockets,
+                                DeadlinesOf deadlines, Listener& listener) {
   const LaneOps own = run.lanes[lane];
   const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
   std::uint64_t done = 0;
@@ -365,7 +414,7 @@ __device__ inline bool run_lane(const Run& run, int lane, LaneSockets& sockets, 
       if (!listener.before_op(op)) return false;
       std::uint64_t words = 0;
       sockets.use_for(op, run.sockets);
-      if (!execute({run, sockets, op, lane, i - own.begin, pass, until.peers, words})) return false;
+      if (!execute({run, sockets, op, lane, i - own.begin, pass, until.peers, words}, policies)) return false;
       __syncthreads();  // the whole block's writes come before its first thread's L1
       ++done;
       if (threadIdx.x == 0) {
@@ -379,13 +428,15 @@ __device__ inline bool run_lane(const Run& run, int lane, LaneSockets& sockets, 
 }
 
 /// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
-static __global__ void run_lanes(Run run) {
+template <class P>
+static __global__ void run_lanes(Run run, P policies) {
   const Deadlines until = Deadlines::after_ns(run.timeout_ns);
   const auto deadlines = [&] { return until; };
   Unheard unheard;
   const int lane = static_cast<int>(blockIdx.x);
   LaneSockets sockets(run);
-  const bool done = run_lane(run, lane, sockets, deadlines, unheard) && apply_owned(run, lane, until.lanes);
+  const bool done = run_lane(run, policies, lane, sockets, deadlines, unheard) &&
+                    apply_owned(run, policies, lane, until.lanes);
   sockets.release();
   __syncthreads();
   if (!done || threadIdx.x != 0) return;

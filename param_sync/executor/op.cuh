@@ -2,6 +2,7 @@
 /// @file An op while a lane executes it, and what all kinds of ops use. All calls are block-collective, and return
 /// false where the run has failed.
 
+#include "param_sync/codec/own_share.cuh"
 #include "param_sync/executor/run.cuh"
 
 #include "gpusock/owned_socket.cuh"
@@ -87,18 +88,6 @@ struct OpAt {
                .got = got});
   }
 };
-
-/// Calls with the numbers of this thread's share of `count` floats. On a GPU neighbours are of neighbouring threads; on
-/// a CPU each thread has neighbours, so that the compiler can add several at a time.
-template <class Call>
-__device__ inline void for_own_share(std::uint64_t count, Call call) {
-#if GPUSOCK_ON_GPU
-  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) call(i);
-#else
-  const std::uint64_t end = count * (threadIdx.x + 1) / blockDim.x;
-  for (std::uint64_t i = count * threadIdx.x / blockDim.x; i < end; ++i) call(i);
-#endif
-}
 
 /// A header is written into a ring by these. Messages are multiples of 4 bytes long, no more: wherever one begins,
 /// words of 4 bytes are aligned, as a GPU requires, and the header's longer fields need not be.

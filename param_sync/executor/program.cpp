@@ -1,13 +1,8 @@
 #include "param_sync/executor/program.hpp"
 
-#include "param_sync/executor/budget.cuh"
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/order.hpp"
 #include "param_sync/wire/hash.hpp"
-
-#include "gpusock/error.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
@@ -112,20 +107,20 @@ bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t ind
 void sum_in_rank_order(Program& program, int rank, const schedule::Lane& lane, std::size_t begin, std::size_t end,
                        int first_op) {
   if (end - begin < 2) return;
-  std::vector<std::pair<int, int>> terms{{rank, kTermOwn}};
+  std::vector<std::pair<int, int>> operands{{rank, kOperandOwn}};
   for (std::size_t i = begin; i < end; ++i) {
     const bool last = i + 1 == end;
-    const int slot = static_cast<int>(i - begin);
-    program.ops[static_cast<std::size_t>(first_op) + i].slot = last ? LaneOp::kSums : slot;
-    terms.emplace_back(lane[i].from, last ? kTermArriving : slot);
-    if (!last) program.slots = std::max(program.slots, slot + 1);
+    const int place = static_cast<int>(i - begin);
+    program.ops[static_cast<std::size_t>(first_op) + i].reorder = last ? LaneOp::kSums : place;
+    operands.emplace_back(lane[i].from, last ? kOperandArriving : place);
+    if (!last) program.reorder_places = std::max(program.reorder_places, place + 1);
   }
-  program.slot_chunks = std::max(program.slot_chunks, lane[begin].count);
-  std::sort(terms.begin(), terms.end());
+  program.reorder_chunks = std::max(program.reorder_chunks, lane[begin].count);
+  std::sort(operands.begin(), operands.end());
   LaneOp& sums = program.ops[static_cast<std::size_t>(first_op) + end - 1];
-  sums.terms_begin = static_cast<int>(program.terms.size());
-  for (const auto& [of_rank, term] : terms) program.terms.push_back(term);
-  sums.terms_end = static_cast<int>(program.terms.size());
+  sums.operands_begin = static_cast<int>(program.operands.size());
+  for (const auto& [of_rank, operand] : operands) program.operands.push_back(operand);
+  sums.operands_end = static_cast<int>(program.operands.size());
 }
 
 }  // namespace
@@ -202,19 +197,6 @@ Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights) {
     }
   }
   return sent;
-}
-
-double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank) {
-  const std::uint64_t headers_bytes = sent.messages * sizeof(MessageHeader);
-  if (budget_bytes < headers_bytes) {
-    throw gpusock::Error(EINVAL, fmt::format("a budget of {} bytes: rank {} sends {} messages in a step, whose headers "
-                                             "alone have {} bytes; take more, or ps:even and fusion, which have the "
-                                             "fewest messages",
-                                             budget_bytes, rank, sent.messages, headers_bytes));
-  }
-  const auto left = static_cast<double>(budget_bytes - headers_bytes);
-  if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also where there are none
-  return left / static_cast<double>(sent.floats * sizeof(Change));
 }
 
 std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules) {

@@ -31,20 +31,21 @@ struct LaneOp {
   int out = schedule::kNobody;
   int after_begin = 0;  ///< what it waits for: Program::after[after_begin, after_end)
   int after_end = 0;
-  int slot = kDirect;   ///< of a recv_reduce: where what arrives waits for the rest of its sum; or one of the below
-  int terms_begin = 0;  ///< of the op that makes the sum: Program::terms[terms_begin, terms_end), in rank order
-  int terms_end = 0;
+  int reorder = kDirect;   ///< of a recv_reduce: the place of the reorder buffer where what arrives waits; or one below
+  int operands_begin = 0;  ///< of the op that makes the sum: Program::operands[operands_begin, operands_end), in rank
+                           ///< order
+  int operands_end = 0;
   bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
 
   GPUSOCK_FN bool is_signal() const { return count == 0; }
 
   static constexpr int kDirect = -1;  ///< what arrives is added at once
-  static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its terms
+  static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its operands
 };
 
-/// A term of a sum of more than two ranks' data: the number of a slot, or one of these.
-inline constexpr int kTermArriving = -1;
-inline constexpr int kTermOwn = -2;
+/// An operand of a sum of more than two ranks' data: a place of the lane's reorder buffer, or one of these.
+inline constexpr int kOperandArriving = -1;
+inline constexpr int kOperandOwn = -2;
 
 /// A lane that has completed so many ops of a pass.
 struct Reached {
@@ -63,9 +64,9 @@ struct Program {
   std::vector<LaneOps> lanes;  ///< at least one
   std::vector<LaneOp> ops;
   std::vector<Reached> after;
-  std::vector<int> terms;
-  int slots = 0;            ///< of a lane, at most
-  int slot_chunks = 0;      ///< of a slot
+  std::vector<int> operands;
+  int reorder_places = 0;   ///< of a lane's reorder buffer, at most
+  int reorder_chunks = 0;   ///< of a place
   bool lanes_meet = false;  ///< no lane begins a pass before all have ended the pass before it: two lanes share a
                             ///< direction of a channel, or signals say when another rank may send
 };
@@ -79,7 +80,8 @@ std::vector<Channel> with_last_words(const std::vector<Channel>& channels);
 /// How a schedule is executed where more is wanted than its result.
 struct Execution {
   /// Where a lane adds several ranks' data to the same chunks in ops that follow each other, it adds in the order of
-  /// ranks, its own data among them, whatever the order in which it receives; what comes too early waits in slots.
+  /// ranks, its own data among them, whatever the order in which it receives; what comes too early waits in a reorder
+  /// buffer.
   bool rank_order = false;
   /// Of a parameter server: weights are received, made and sent where they are used, not in the gradients' memory.
   bool weights_apart = false;
@@ -132,9 +134,5 @@ struct Sent {
 };
 /// `of_weights`: only weights that are apart, or all but these.
 Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights);
-
-/// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers
-/// included. 0.5 or more: it may send all floats. Throws gpusock::Error (EINVAL) where the headers alone have more.
-double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank);
 
 }  // namespace param_sync::executor

@@ -11,8 +11,7 @@
 ///   L7     completed.store                 release  L8       the tensor
 ///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
 
-#include "param_sync/update/optimizer.hpp"
-#include "param_sync/executor/budget.cuh"
+#include "param_sync/update/state.hpp"
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/last_words.cuh"
 #include "param_sync/executor/place.cuh"
@@ -30,9 +29,8 @@ namespace param_sync::executor {
 
 /// What `apply` does at the owner of a chunk: the sums become weights. Without memory they stay what they are.
 struct Apply {
-  Optimizer optimizer;
-  float* velocity = nullptr;  ///< one for each float of the tensor, or of `owned`; device memory, as the weights
-  float* weights = nullptr;
+  UpdateStates states;         ///< for each float of the tensor, or of `owned`
+  float* weights = nullptr;    ///< as many; device memory
   bool weights_apart = false;  ///< else the tensor gets the weights, too
   Floats owned{};  ///< to which a run without `apply` applies it at its end; no other floats have memory then
 };
@@ -43,10 +41,10 @@ struct Run {
   const LaneOp* ops = nullptr;
   const Reached* after = nullptr;
   const LaneOps* lanes = nullptr;
-  const int* terms = nullptr;
-  float* slots = nullptr;  ///< slots_of_lane for each lane
-  std::int32_t slots_of_lane = 0;
-  std::uint64_t slot_floats = 0;
+  const int* operands = nullptr;
+  float* reorder_buffers = nullptr;  ///< by lane, each of reorder_places
+  std::int32_t reorder_places = 0;
+  std::uint64_t reorder_floats = 0;  ///< of a place
   std::int32_t lane_count = 0;
   bool lanes_meet = false;
   const gpusock::Socket* sockets = nullptr;  ///< by channel
@@ -54,7 +52,6 @@ struct Run {
   float* data = nullptr;
   Cut cut;
   Apply apply;
-  Budget budget;
   Place* places = nullptr;           ///< of sends that kernels may write in place; none: there are none
   const int* place_of_op = nullptr;  ///< by op: the index of its place, or schedule::kNobody
   std::int32_t schedule = -1;        ///< its index

@@ -34,11 +34,12 @@ struct Parameters::Impl {
         part(of.part(group.rank, size)),
         tag(tag_of(initial, update, group.parameters_made++)),
         weights(group.context, std::max<std::size_t>(1, part.end - part.begin)),
-        velocity(group.context, weights.size()) {
+        made(Sgd::of({update.learning_rate, update.momentum, update.scale})),
+        states(group.context, state_floats(made, weights.size())) {
     if (part.begin != part.end) weights.copy_in(initial.subspan(part.begin, part.end - part.begin));
-    velocity.copy_in(std::vector<float>(velocity.size()));
-    optimizing.optimizer = {update.learning_rate, update.momentum, update.scale};
-    optimizing.velocity = velocity.data();
+    states.copy_in(std::vector<float>(states.size()));
+    optimizing.update = made;
+    optimizing.states = {states.data(), weights.size()};
     optimizing.weights = weights.data();
     optimizing.owned = {part.begin, part.end};
   }
@@ -47,7 +48,9 @@ struct Parameters::Impl {
   std::size_t size;
   TensorPart part;
   std::uint32_t tag;
-  gpusock::DeviceBuffer<float> weights, velocity;  // of the part
+  gpusock::DeviceBuffer<float> weights;  // of the part
+  AnyUpdate made;
+  gpusock::DeviceBuffer<float> states;  // of the part's weights
   executor::Optimizing optimizing;
   std::uint64_t version = 0;
   Group::Operation last = 0;  // none

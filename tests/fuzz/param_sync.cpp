@@ -4,6 +4,7 @@
 #include "cpu_device/launch.hpp"
 
 #include "param_sync/executor/lane.cuh"
+#include "param_sync/update/sgd.hpp"
 #include "apps/param_sync/training/hello.cuh"
 #include "apps/param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
@@ -75,7 +76,8 @@ void receive(Input& input, const Node& node, Socket socket, Wire& wire) {
   wire.to_node = message;
   wire.ended = true;
   cpu_device::Stream stream;
-  cpu_device::launch(stream, {1, 1, 0}, executor::run_lanes, rank.run);
+  cpu_device::launch(stream, {1, 1, 0}, executor::run_lanes<executor::Policies<Sgd>>, rank.run,
+                     executor::Policies<Sgd>());
   stream.synchronize();
   const bool header_fits = message.size() >= sizeof expected &&
                            std::memcmp(message.data(), &expected, sizeof expected) == 0;

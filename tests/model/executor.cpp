@@ -4,8 +4,10 @@
 #include "wires.hpp"
 #include "world.hpp"
 
+#include "param_sync/executor/policies.cuh"
 #include "param_sync/executor/resident.cuh"
 #include "param_sync/rows.cuh"
+#include "param_sync/update/sgd.hpp"
 
 #include <cerrno>
 #include <string>
@@ -15,6 +17,9 @@ namespace gpusock::model {
 namespace {
 
 namespace ex = param_sync::executor;
+using Policies = ex::Policies<param_sync::Sgd>;
+
+const Policies policies{{1, 0, 1}, {}};
 
 /// A rank with two lanes of one op each, which applies the optimizer to one chunk: the sum 2 makes 3 of the weight 5.
 struct TwoLanes {
@@ -28,7 +33,7 @@ struct TwoLanes {
     run.lane_count = 2;
     run.data = data;
     run.cut = {.floats = 2, .unit_floats = 1, .chunks = 2};
-    run.apply = {{1, 0, 1}, velocity, weights};
+    run.apply = {{velocity, 2}, weights};
     run.number = 1;
     run.timeout_ns = 1'000'000;
     run.progress = progress;
@@ -37,7 +42,7 @@ struct TwoLanes {
     run.failure = &failure;
     run.completed = &completed;
   }
-  void run_lane(unsigned lane) { run_block(lane, 2, ex::run_lanes, run); }
+  void run_lane(unsigned lane) { run_block(lane, 2, ex::run_lanes<Policies>, run, policies); }
   std::string await_result(std::uint64_t run_number = 1) {
     while (!ex::is_completed(completed, run_number)) give_way();
     return std::to_string(static_cast<int>(data[0])) + " " + std::to_string(static_cast<int>(data[1]));
@@ -122,7 +127,9 @@ struct Training {
     lanes.data[float_index] = 3;
     ex::hand_over(words);
   }
-  void run_lane(unsigned lane) { run_block(lane, 2, ex::run_exchanges, &exchange, 1, std::uint64_t{1}, &times); }
+  void run_lane(unsigned lane) {
+    run_block(lane, 2, ex::run_exchanges<Policies>, &exchange, &policies, 1, std::uint64_t{1}, &times);
+  }
   void step_again() {
     while (!ex::has_version(words, 1)) give_way();
     result = std::to_string(static_cast<int>(lanes.weights[0])) + " " +
@@ -181,7 +188,9 @@ struct OwnSend {
   void compute(int part, std::uint64_t step = 0) {
     run_block(0, 1, write_part, ex::Places{&place, 1, lanes.data}, step, part, &words);
   }
-  void run_lane(std::uint64_t steps) { run_block(0, 1, ex::run_exchanges, &exchange, 1, steps, &times); }
+  void run_lane(std::uint64_t steps) {
+    run_block(0, 1, ex::run_exchanges<Policies>, &exchange, &policies, 1, steps, &times);
+  }
   std::string receive() {
     struct {
       ex::MessageHeader header;
@@ -233,15 +242,15 @@ Case end_of_a_training() {
           {"0"}};
 }
 
-/// Lanes of two exchanges let other ranks send, by one counter of slots, of which there is one: at most one lane has it
-/// at a time, and both get their turn. It is free once the first exchange is seen to wait for it.
-struct Slots {
-  Slots() {
+/// Lanes of two exchanges let other ranks send, by one counter of credits, of which there is one: at most one lane has
+/// it at a time, and both get their turn. It is free once the first exchange is seen to wait for it.
+struct Credits {
+  Credits() {
     for (int i = 0; i < 2; ++i) {
       exchanges[i].run = lanes.run;
       exchanges[i].gives_way = i != 0;
-      exchanges[i].slots = 1;
-      exchanges[i].slots_taken = &taken;
+      exchanges[i].credits = 1;
+      exchanges[i].credits_taken = &taken;
       exchanges[i].words = &words[i];
       exchanges[i].positions = positions;
     }
@@ -250,7 +259,7 @@ struct Slots {
     const auto none = param_sync::schedule::kNobody;
     const ex::LaneOp signal{.kind = param_sync::schedule::Kind::send, .in = none, .out = 0},
         addition{.kind = param_sync::schedule::Kind::recv_reduce, .count = 1, .in = 0, .out = none};
-    ex::StepOfLane lane(exchanges, exchange, exchanges[exchange], 0, 0, counts[exchange]);
+    ex::StepOfLane<Policies::Admission> lane({exchanges, exchange, exchanges[exchange], 0}, 0, counts[exchange]);
     if (!lane.before_op(signal)) return;
     const std::uint64_t others = param_sync::DeviceWord(granted).fetch_add(1, cuda::memory_order_relaxed);
     if (others != 0) at_once = true;
@@ -260,7 +269,7 @@ struct Slots {
   }
 
   void free_when_wanted() {
-    while (param_sync::DeviceWord(words[0].slot_wanted).load(cuda::memory_order_relaxed) == 0) give_way();
+    while (param_sync::DeviceWord(words[0].credit_wanted).load(cuda::memory_order_relaxed) == 0) give_way();
     param_sync::DeviceWord(taken).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
   }
 
@@ -272,15 +281,15 @@ struct Slots {
   bool at_once = false;
 };
 
-Case slots() {
-  return {"executor.slots",
+Case credits() {
+  return {"executor.credits",
           [](Run& run) {
-            auto& slots = run.make<Slots>();
-            for (const int exchange : {0, 1}) run.thread([&slots, exchange] { slots.grant(exchange); });
-            run.thread([&slots] { slots.free_when_wanted(); });
+            auto& credits = run.make<Credits>();
+            for (const int exchange : {0, 1}) run.thread([&credits, exchange] { credits.grant(exchange); });
+            run.thread([&credits] { credits.free_when_wanted(); });
             run.at_end([&] {
-              return std::string(slots.at_once ? "two at once, " : "") + std::to_string(slots.turns) + " turns, " +
-                     std::to_string(slots.taken) + " taken";
+              return std::string(credits.at_once ? "two at once, " : "") + std::to_string(credits.turns) + " turns, " +
+                     std::to_string(credits.taken) + " taken";
             });
           },
           {"2 turns, 0 taken"},
@@ -344,7 +353,7 @@ Case full_table() {
 }  // namespace
 
 std::vector<Case> executor_cases() {
-  return {slots(),
+  return {credits(),
           shared_rows(),
           full_table(),
           training_step(),

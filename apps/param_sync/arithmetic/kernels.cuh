@@ -123,10 +123,10 @@ __device__ __forceinline__ void layer_backward_parameters(const LayerShape& shap
 /// All ranks' gradients by the parameters of one block's rows, each made of its factors, are summed in the order of
 /// ranks and applied: the same arithmetic as where each rank makes its own. `errors_of(rank)` and `inputs_of(rank)`
 /// point to that rank's output deltas and inputs.
-template <class ErrorsOf, class InputsOf>
+template <class ErrorsOf, class InputsOf, class Update>
 __device__ inline void layer_apply_factors(const LayerShape& shape, std::uint32_t block, int ranks, ErrorsOf errors_of,
-                                           InputsOf inputs_of, std::uint32_t batch, const Optimizer& optimizer,
-                                           float* velocity, float* weights) {
+                                           InputsOf inputs_of, std::uint32_t batch, const Update& update,
+                                           UpdateStates states, float* weights) {
   for_gradient_tiles(shape, block, [&](const GradientTile& tile) {
     Float4 all[kTileRows] = {};
     tile.sum(shape, inputs_of(0), errors_of(0), batch, all);
@@ -142,7 +142,7 @@ __device__ inline void layer_apply_factors(const LayerShape& shape, std::uint32_
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < tile.rows && c < tile.columns; ++c) {
         const std::size_t i = tile.index(shape, r, c);
-        optimizer.apply(all[r].column[c], velocity[i], weights[i]);
+        update.apply(all[r].column[c], states.of(i), weights[i]);
       }
     }
   });

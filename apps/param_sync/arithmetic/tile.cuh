@@ -5,7 +5,7 @@
 /// bit on every run, link and number of cores. Multiply-adds are spelled out because a compiler may fuse them in one
 /// place and not in another.
 
-#include "param_sync/update/optimizer.hpp"
+#include "param_sync/update/multiply_add.hpp"
 #include "layout/layout.hpp"
 
 #include "gpusock/device.cuh"

@@ -170,7 +170,7 @@ Checkpoint CheckpointFiles::read(std::uint64_t step) const {
                          "the checkpoint " + name + " is another rank's, or of another step: give it its name back");
   }
   Checkpoint checkpoint{step, std::vector<float>(layout_.parameters()), std::vector<float>(layout_.parameters())};
-  const bool whole = read_all(file, checkpoint.weights) && read_all(file, checkpoint.velocity) && file.peek() == EOF;
+  const bool whole = read_all(file, checkpoint.weights) && read_all(file, checkpoint.states) && file.peek() == EOF;
   if (!whole) throw_damaged(name, step);
   return checkpoint;
 }
@@ -178,7 +178,7 @@ Checkpoint CheckpointFiles::read(std::uint64_t step) const {
 void CheckpointFiles::write(const Checkpoint& checkpoint) const {
   nlohmann::json about = {{"rank", std::to_string(rank_)}, {"step", std::to_string(checkpoint.step)}};
   for (std::size_t i = 1; i < std::size(kSettings); ++i) about[kSettings[i]] = std::to_string(settings_[i]);
-  const safetensors::Numbers tensors[] = {{"", checkpoint.weights}, {"velocity.", checkpoint.velocity}};
+  const safetensors::Numbers tensors[] = {{"", checkpoint.weights}, {"velocity.", checkpoint.states}};
   const std::string name = path(rank_, checkpoint.step), unfinished = name + ".unfinished";
   const auto require = [&](int error) {
     if (error == 0) return;

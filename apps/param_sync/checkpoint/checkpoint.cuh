@@ -3,17 +3,18 @@
 
 #include "gpusock/device.cuh"
 
-#include <cstdint>
+#include <cstddef>
 
 namespace param_sync {
 
-/// `image`: the weights, then the velocities; in mapped memory. Launched on the stream after wait_for_weights. From
-/// there until the next step's gradients are pushed, no kernel changes weights or velocities.
-static __global__ void copy_state(const float* weights, const float* velocity, std::uint32_t parameters, float* image) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < parameters; i += gridDim.x * blockDim.x) {
-    image[i] = weights[i];
-    image[parameters + i] = velocity[i];
-  }
+/// `image`: the weights, then the update's states; in mapped memory. Launched on the stream after wait_for_weights.
+/// From there until the next step's gradients are pushed, no kernel changes weights or states.
+static __global__ void copy_state(const float* weights, std::size_t weight_count, const float* states,
+                                  std::size_t state_count, float* image) {
+  const std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                    stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = first; i < weight_count; i += stride) image[i] = weights[i];
+  for (std::size_t i = first; i < state_count; i += stride) image[weight_count + i] = states[i];
 }
 
 }  // namespace param_sync

@@ -19,9 +19,9 @@ namespace param_sync {
 inline constexpr const char* kCheckpointSuffix = ".safetensors";
 
 struct Checkpoint {
-  std::uint64_t step = 0;       ///< steps that are done
-  std::vector<float> weights;   ///< the whole model's
-  std::vector<float> velocity;  ///< as weights; other nodes' shards are not used
+  std::uint64_t step = 0;      ///< steps that are done
+  std::vector<float> weights;  ///< the whole model's
+  std::vector<float> states;   ///< of the update (param_sync/update); other nodes' shards are not used
 };
 
 /// The checkpoints of one rank in a folder. All members throw gpusock::Error that names the file, and what to do.

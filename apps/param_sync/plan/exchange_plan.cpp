@@ -1,5 +1,6 @@
 #include "plan/exchange_plan.hpp"
 
+#include "param_sync/codec/top_k.hpp"
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
 #include "param_sync/schedule/schemes.hpp"
@@ -103,7 +104,7 @@ std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
 double ExchangePlan::changes_per_float(int rank) const {
   executor::Sent all = sent(rank, false);
   all += sent(rank, true);
-  return executor::changes_per_float(all, budget_bytes, rank);
+  return codec::changes_per_float({all.messages, all.floats, sizeof(executor::MessageHeader), 0, rank}, budget_bytes);
 }
 
 namespace {

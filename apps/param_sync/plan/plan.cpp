@@ -28,7 +28,7 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
                                      ": take fewer nodes, lower --batch" +
                                      (config.limit != 0 ? " or raise --limit" : " or take more data"));
   }
-  plan.optimizer = {config.learning_rate, config.momentum, 1.0f / static_cast<float>(plan.samples_per_step())};
+  plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(plan.samples_per_step())});
   return plan;
 }
 

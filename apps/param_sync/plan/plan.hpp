@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a run amounts to, worked out from its settings and its data: the same on every node.
 
-#include "param_sync/update/optimizer.hpp"
+#include "param_sync/update/update.hpp"
 #include "settings/config.hpp"
 #include "data/dataset.hpp"
 #include "layout/layout.hpp"
@@ -14,7 +14,7 @@ namespace param_sync {
 
 struct Plan {
   Layout layout;
-  Optimizer optimizer;
+  AnyUpdate update;
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;

@@ -58,13 +58,14 @@ static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::
 }
 
 /// Makes the layer's weights of all nodes' factors. So many blocks as the backward kernel has.
-static __global__ void apply_factors(NodeState node, FactorExchange at, int layer) {
+template <class Update>
+static __global__ void apply_factors(NodeState node, Update update, FactorExchange at, int layer) {
   if (!going_on(node)) return;
   if (threadIdx.x == 0) executor::begin_compute(*node.times, gpusock::clock_ns());
   const LayerShape& shape = node.layout.layer[layer];
   layer_apply_factors(
       shape, blockIdx.x, node.layout.nodes, [&](int rank) { return at.errors_of(rank); },
-      [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, node.optimizer, node.velocity + shape.offset,
+      [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, update, node.states.from(shape.offset),
       node.weights + shape.offset);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;

@@ -77,7 +77,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       losses(context, plan.steps),
       step_times_ns(context, plan.steps),
       score(context, 1),
-      image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()),
+      image(context, config.checkpoint_folder.empty() ? 1 : memory.weights.size() + memory.states.size()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers, plan.layout.layers))) {
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
@@ -118,7 +118,6 @@ NodeState Node::Impl::state() {
   NodeState node = memory.state();
   node.net = context.net();
   node.layout = plan.layout;
-  node.optimizer = plan.optimizer;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
   node.exchanges = exchange_words.data();
@@ -153,7 +152,7 @@ void Node::Impl::resume() {
   if (step == 0) return;
   const Checkpoint checkpoint = checkpoints->read(step);
   memory.weights.copy_in(checkpoint.weights);
-  memory.velocity.copy_in(checkpoint.velocity);
+  memory.states.copy_in(checkpoint.states);
   first_step = step;
 }
 

@@ -39,7 +39,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
   if (bucket.carries == Carries::gradients) {
     tensor.gradients = memory.gradients.data() + bucket.offset;
     tensor.in_place = true;
-    tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
+    tensor.optimizing = {plan.update, memory.state().states.from(bucket.offset), memory.weights.data() + bucket.offset};
     return tensor;
   }
   const FactorExchange& layer = factors[bucket.first_layer];
@@ -63,8 +63,8 @@ void Node::Impl::prepare_residents() {
   residence.failed = memory.failed.data();
   residence.stop = memory.stop.data();
   residence.in_order = config.priority;
-  residence.slots = static_cast<std::uint64_t>(config.slots);
-  residence.budget_bytes = config.budget_bytes;
+  residence.credits = static_cast<std::uint64_t>(config.slots);
+  if (config.budget_bytes != 0) residence.codec = codec::TopKSettings{config.budget_bytes};
   residence.traced_steps = traced_steps;
   residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
   exchange.prepare_resident(tensors, residence);

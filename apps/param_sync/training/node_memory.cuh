@@ -13,7 +13,7 @@
 namespace param_sync {
 
 struct NodeMemory {
-  gpusock::DeviceBuffer<float> weights, gradients, velocity;
+  gpusock::DeviceBuffer<float> weights, gradients, states;
   gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
                                                   ///< weights
   gpusock::DeviceBuffer<gpusock::Socket> connected_sockets, accepted_sockets;
@@ -25,7 +25,7 @@ struct NodeMemory {
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
       : weights(context, plan.layout.parameters()),
         gradients(context, plan.layout.parameters()),
-        velocity(context, plan.layout.parameters()),
+        states(context, state_floats(plan.update, plan.layout.parameters())),
         step_waited_ns(context, plan.steps),
         connected_sockets(context, config.nodes),
         accepted_sockets(context, config.nodes),
@@ -44,7 +44,7 @@ struct NodeMemory {
     NodeState node;
     node.weights = weights.data();
     node.gradients = gradients.data();
-    node.velocity = velocity.data();
+    node.states = {states.data(), weights.size()};
     node.connected_sockets = connected_sockets.data();
     node.accepted_sockets = accepted_sockets.data();
     node.failed = failed.data();

@@ -79,7 +79,11 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
     const FactorExchange& gathered = factors[layer];
     gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
     mark();
-    gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()), apply_factors, node, gathered, layer);
+    const auto apply = [&](const auto& update) {
+      gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()),
+                      apply_factors<std::decay_t<decltype(update)>>, node, update, gathered, layer);
+    };
+    std::visit(apply, plan.update);
     mark();
   }
 }
@@ -99,15 +103,14 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
 
 /// Waits for the step's weights and writes them. The next step begins afterwards, on all nodes: it needs this one's.
 void Node::Impl::write_checkpoint(std::uint64_t step) {
-  const std::uint32_t parameters = plan.layout.parameters();
+  const std::size_t parameters = memory.weights.size(), states = memory.states.size();
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), memory.velocity.data(), parameters,
+  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), parameters, memory.states.data(), states,
                   image.data());
   compute.synchronize();
   check();
   const float* values = image.data();
-  checkpoints->write(
-      {step, {values, values + parameters}, {values + parameters, values + 2 * std::size_t{parameters}}});
+  checkpoints->write({step, {values, values + parameters}, {values + parameters, values + parameters + states}});
 }
 
 }  // namespace param_sync

@@ -6,15 +6,18 @@
 #include "plan/plan.hpp"
 
 #include <chrono>
+#include <type_traits>
+#include <variant>
 
 namespace param_sync {
 namespace {
 
 /// Sums the ranks' gradients of all parameters and applies them; the same arithmetic as an owner's.
-__global__ void apply_all(Optimizer optimizer, int nodes, std::uint32_t parameters, const float* gradients,
-                          float* velocity, float* weights) {
+template <class Update>
+__global__ void apply_all(Update update, int nodes, std::uint32_t parameters, const float* gradients,
+                          UpdateStates states, float* weights) {
   const auto gradient_of = [&](int rank) { return gradients + std::size_t{parameters} * rank; };
-  apply_gradients(optimizer, nodes, parameters, gradient_of, velocity, weights, blockIdx.x * blockDim.x + threadIdx.x,
+  apply_gradients(update, nodes, parameters, gradient_of, states, weights, blockIdx.x * blockDim.x + threadIdx.x,
                   gridDim.x * blockDim.x);
 }
 
@@ -27,7 +30,7 @@ class SerialRun {
         activations_(context_, plan_.layout, plan_.batch),
         test_activations_(context_, plan_.layout, kEvaluationRows),
         weights_(context_, plan_.layout.parameters()),
-        velocity_(context_, plan_.layout.parameters()),
+        states_(context_, state_floats(plan_.update, plan_.layout.parameters())),
         gradients_(context_, std::size_t{plan_.layout.parameters()} * config.nodes),
         board_(context_, 1),
         losses_(context_, plan_.steps * config.nodes),
@@ -47,8 +50,11 @@ class SerialRun {
   void launch_step(std::uint64_t step) {
     const std::uint32_t parameters = plan_.layout.parameters();
     for (int rank = 0; rank < config_.nodes; ++rank) gradients_of(rank, step);
-    gpusock::launch(context_, model_.shape(16), apply_all, plan_.optimizer, config_.nodes, parameters,
-                    gradients_.data(), velocity_.data(), weights_.data());
+    const auto apply = [&](const auto& update) {
+      gpusock::launch(context_, model_.shape(16), apply_all<std::decay_t<decltype(update)>>, update, config_.nodes,
+                      parameters, gradients_.data(), UpdateStates{states_.data(), parameters}, weights_.data());
+    };
+    std::visit(apply, plan_.update);
   }
 
   void evaluate(NodeReport& report) {
@@ -98,7 +104,7 @@ class SerialRun {
   std::unique_ptr<DeviceSamples> training_;
   DeviceSamples test_;
   Activations activations_, test_activations_;
-  gpusock::DeviceBuffer<float> weights_, velocity_, gradients_;
+  gpusock::DeviceBuffer<float> weights_, states_, gradients_;
   gpusock::Mapped<StepBoard> board_;
   gpusock::Mapped<float> losses_;
   gpusock::Mapped<Score> score_;

@@ -30,12 +30,11 @@ using detail::SystemWord;
 struct NodeState {
   gpusock::Net net;
   Layout layout;
-  Optimizer optimizer;
   std::int32_t rank = 0;
   std::uint64_t timeout_ns = 0;                  ///< for any wait on a peer
   float* weights = nullptr;                      ///< layer after layer
   float* gradients = nullptr;                    ///< as weights
-  float* velocity = nullptr;                     ///< as weights; where this node applies the optimizer
+  UpdateStates states;                           ///< as weights; where this node makes them
   gpusock::Socket* connected_sockets = nullptr;  ///< by rank: this node has connected them, and watches them
   gpusock::Socket* accepted_sockets = nullptr;   ///< by rank: this node has accepted them
   std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed

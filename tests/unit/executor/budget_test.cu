@@ -1,7 +1,7 @@
 // Parameter servers whose ranks send only so many bytes in a step: the largest changes, and nothing is lost.
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/handover.cuh"
-#include "param_sync/executor/largest.cuh"
+#include "param_sync/codec/largest.cuh"
 #include "trial/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/executor/schedules.hpp"
@@ -27,7 +27,7 @@ struct Chosen {
 };
 
 __global__ void choose(const float* values, std::uint32_t count, std::uint32_t most, Chosen* chosen) {
-  const std::uint32_t taken = executor::take_largest(
+  const std::uint32_t taken = codec::take_largest(
       count, most, [&](std::uint32_t i) { return values[i]; },
       [&](std::uint32_t i, std::uint32_t place) { chosen->place_of[i] = place + 1; });
   if (threadIdx.x == 0) chosen->count = taken;
@@ -60,7 +60,7 @@ TEST(Largest, AreTakenInTheirOrderAndOfEqualOnesTheFirst) {
       }
       std::copy(all.begin(), all.end(), values.data());
       for (const std::uint32_t most : {0u, 1u, 3u, 500u, 1000u}) {
-        for (const unsigned threads : {1u, 3u, executor::kChoosingThreadsMax + 1}) {
+        for (const unsigned threads : {1u, 3u, codec::kChoosingThreadsMax + 1}) {
           if (threads > 3 && (kinds != 5 || most != 3)) continue;  // so many take their time
           chosen[0] = {};
           gpusock::launch(context, {.block = threads}, choose, values.data(), count, most, chosen.data());
@@ -141,7 +141,7 @@ class Training {
     executor::Exchanged tensor;
     tensor.gradients = ranks_.tensor(rank).data();
     tensor.count = floats;
-    tensor.optimizing = {{kRate, 0, 1}, own.velocity.data(), own.weights.data()};
+    tensor.optimizing = {Sgd{kRate, 0, 1}, {own.velocity.data(), shape_.floats}, own.weights.data()};
     executor::Residence residence;
     residence.steps = shape_.steps;
     residence.timeout_ns = executor_test::kTimeoutNs;
@@ -149,7 +149,7 @@ class Training {
     residence.times = own.times.data();
     residence.failed = own.failed.data();
     residence.stop = own.stop.data();
-    residence.budget_bytes = budget_bytes;
+    residence.codec = codec::TopKSettings{budget_bytes};
     ranks_.executor(rank).prepare_resident({&tensor, 1}, residence);
   }
   void start() {

@@ -164,7 +164,7 @@ TEST(Execution, GivesTheSameBitsOnAnyLinkRingUnitAndNumberOfThreads) {
   }
 }
 
-/// Whatever the order in which data arrives: what comes too early waits in slots, unit by unit.
+/// Whatever the order in which data arrives: what comes too early waits in a reorder buffer, unit by unit.
 TEST(Execution, AddsInTheOrderOfRanksWhereALaneHasAllTerms) {
   constexpr std::uint64_t kCount = 1001;
   constexpr int kNodes = 4;
@@ -218,7 +218,8 @@ TEST(Execution, TheOwnerAppliesTheOptimizer) {
     for (int i = 0; i < 2; ++i) {
       memory.push_back(std::make_unique<gpusock::DeviceBuffer<float>>(ranks.context(rank), kCount));
     }
-    optimizing.push_back({{0.5f, 0.25f, 0.125f}, memory[memory.size() - 2]->data(), memory.back()->data()});
+    optimizing.push_back(
+        {Sgd{0.5f, 0.25f, 0.125f}, {memory[memory.size() - 2]->data(), kCount}, memory.back()->data()});
   }
   std::vector<double> weights(kCount), velocity(kCount);
   for (std::uint64_t step = 0; step < 3; ++step) {

@@ -133,7 +133,7 @@ struct Training {
       executor::Exchanged tensor;
       tensor.gradients = ranks.tensor(rank).data();
       tensor.count = kFloats;
-      tensor.optimizing = {{kRate, 0, 1}, own.velocity.data(), own.weights.data()};
+      tensor.optimizing = {Sgd{kRate, 0, 1}, {own.velocity.data(), kFloats}, own.weights.data()};
       tensor.in_place = true;
       tensor.ready_per_step = kBlocks;
       executor::Residence residence;

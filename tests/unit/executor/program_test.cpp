@@ -33,13 +33,13 @@ TEST(CutOfATensor, PassesCoverEachChunkOnceAndInOrder) {
 
 /// Recursive doubling sends what a sum was between two ops that add to it.
 TEST(Programs, SumsWhosePartsAreUsedAreMadeInTheScheduleOrder) {
-  const auto terms_of = [](const char* scheme) {
+  const auto operands_of = [](const char* scheme) {
     const auto schedule = executor_test::make(scheme, 4);
-    return executor::program_of(schedule, 1, executor::channels_of({schedule}, 1), {.rank_order = true}).terms;
+    return executor::program_of(schedule, 1, executor::channels_of({schedule}, 1), {.rank_order = true}).operands;
   };
-  EXPECT_TRUE(terms_of("butterfly").empty());
+  EXPECT_TRUE(operands_of("butterfly").empty());
   // Rank 1 receives from ranks 2, 3 and 0, in this order.
-  EXPECT_EQ(terms_of("ps:even"), (std::vector<int>{executor::kTermArriving, executor::kTermOwn, 0, 1}));
+  EXPECT_EQ(operands_of("ps:even"), (std::vector<int>{executor::kOperandArriving, executor::kOperandOwn, 0, 1}));
 }
 
 TEST(Programs, WeightsOfAParameterServerAreKnown) {

@@ -116,8 +116,9 @@ struct Training {
         tensors[i].schedule = i;
         tensors[i].gradients = ranks.tensor(rank).data() + i * kFloats;
         tensors[i].count = kFloats;
-        tensors[i].optimizing = {
-            {0.5f, 0, 1}, own(rank).velocity.data() + i * kFloats, own(rank).weights.data() + i * kFloats};
+        tensors[i].optimizing = {Sgd{0.5f, 0, 1},
+                                 {own(rank).velocity.data() + i * kFloats, kFloats},
+                                 own(rank).weights.data() + i * kFloats};
       }
       residence.timeout_ns = executor_test::kTimeoutNs;
       residence.words = own(rank).words.data();
@@ -267,7 +268,7 @@ TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
   constexpr int kNodes = 4;
   constexpr std::uint64_t kSlots = 2;
   Training training(executor_test::make("ps:even", kNodes, 0, kSlots));
-  training.start({.steps = 1, .traced_steps = 1, .slots = kSlots});
+  training.start({.steps = 1, .traced_steps = 1, .credits = kSlots});
   for (int tensor = 0; tensor < kTensors; ++tensor) {
     for (const int rank : {0, 2, 3}) training.hand_over_tensor(rank, tensor);
   }

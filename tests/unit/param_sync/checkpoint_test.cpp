@@ -64,7 +64,7 @@ TEST(Checkpoint, ARunOfMoreOrFewerNodesIsNotBegunAnew) {
   for (const int rank : {0, 1}) files_of(folder, rank, 2).write(kTen);
   EXPECT_EQ(files_of(folder, 1, 2).latest(), 10U);
   EXPECT_EQ(files_of(folder, 1, 2).read(10).weights, kTen.weights);
-  EXPECT_EQ(files_of(folder, 1, 2).read(10).velocity, kTen.velocity);
+  EXPECT_EQ(files_of(folder, 1, 2).read(10).states, kTen.states);
   for (const int rank : {0, 1, 2}) {
     EXPECT_THAT(error_of<gpusock::Error>([&] { files_of(folder, rank, 3).latest(); }), HasSubstr("another --nodes"));
   }

@@ -1,7 +1,7 @@
 /// @file The kernels against a double-precision reference, and the reference against finite differences.
 #include "arithmetic/model.hpp"
 
-#include "param_sync/update/optimizer.hpp"
+#include "param_sync/update/update.hpp"
 #include "layout/random.hpp"
 #include "reference.hpp"
 
@@ -184,13 +184,13 @@ TEST(Reference, ItsGradientAgreesWithFiniteDifferences) {
   }
 }
 
-TEST(OptimizerStep, IsSgdWithMomentum) {
-  const Optimizer optimizer{0.5f, 0.25f, 0.125f};  // exact in binary
+TEST(Sgd, HasMomentum) {
+  const Sgd sgd{0.5f, 0.25f, 0.125f};  // exact in binary
   float velocity = 4, weight = 10;
-  optimizer.apply(16, velocity, weight);
+  sgd.apply(16, {&velocity, 1}, weight);
   EXPECT_EQ(velocity, 0.25f * 4 + 0.125f * 16);
   EXPECT_EQ(weight, 10 - 0.5f * 3);
-  optimizer.apply(0, velocity, weight);
+  sgd.apply(0, {&velocity, 1}, weight);
   EXPECT_EQ(velocity, 0.75f);
   EXPECT_EQ(weight, 8.5f - 0.375f);
 }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace param_sync::executor {
+namespace param_sync::codec {
 
 inline constexpr unsigned kChoosingThreadsMax = 256;  ///< of a block; others wait
 
@@ -100,4 +100,4 @@ __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t 
   return larger_all + min(equal_all, threshold.equal);
 }
 
-}  // namespace param_sync::executor
+}  // namespace param_sync::codec

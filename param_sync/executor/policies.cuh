@@ -1,0 +1,20 @@
+#pragma once
+/// @file What a schedule leaves open. Kernels that run lanes are templates of it, so that a run has no branch for what
+/// it does not use.
+
+#include "param_sync/executor/admission/admission.cuh"
+#include "param_sync/codec/dense.hpp"
+
+namespace param_sync::executor {
+
+/// By value.
+template <class U, class C = codec::Dense, class A = admission::Usual>
+struct Policies {
+  using Update = U;
+  using Codec = C;
+  using Admission = A;  ///< when a resident lane's op may begin (param_sync/executor/admission)
+  U update{};           ///< what an owner does with a sum (param_sync/update)
+  C codec{};            ///< how floats become bytes of messages (param_sync/codec)
+};
+
+}  // namespace param_sync::executor

@@ -1,0 +1,30 @@
+#pragma once
+/// @file Stochastic gradient descent with momentum (Polyak, 1964; as in Sutskever et al., ICML 2013, without Nesterov's
+/// change).
+
+#include "param_sync/update/multiply_add.hpp"
+#include "param_sync/update/state.hpp"
+
+namespace param_sync {
+
+/// velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity.
+struct Sgd {
+  static constexpr const char* kName = "sgd";
+  static constexpr int kStateFloats = 1;  ///< of a parameter: its velocity
+
+  float learning_rate = 0;
+  float momentum = 0;
+  float scale = 0;
+
+  static constexpr Sgd of(const UpdateSettings& settings) {
+    return {settings.learning_rate, settings.momentum, settings.scale};
+  }
+
+  GPUSOCK_FN void apply(float gradient_sum, UpdateState state, float& weight) const {
+    float& velocity = state[0];
+    velocity = multiply_add(momentum, velocity, gradient_sum * scale);
+    weight = multiply_add(-learning_rate, velocity, weight);
+  }
+};
+
+}  // namespace param_sync
