@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -127,6 +128,14 @@ bool Arenas::is_listed(std::size_t number) const {
   return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + lock_of(number));
 }
 
+/// True if another context with this id is still there.
+bool Arenas::lives(const Id& id) const {
+  for (std::size_t number = 0; number < kMembersMax; ++number) {
+    if (member(number).id == id && is_listed(number)) return true;
+  }
+  return false;
+}
+
 bool Arenas::is_on_this_gpu(const Member& other) const {
   return printable(other.device) == printable(as_array<32>(platform_->name_on_host()));
 }
@@ -216,7 +225,8 @@ void Arenas::map_others(const Fetch& fetch) {
 }
 
 void Arenas::map(const Member& other, Descriptor arena, bool has_ours) {
-  auto mapped = platform_->map_arena(std::move(arena), other.arena_bytes, printable(other.device));
+  std::shared_ptr<const DeviceArena> mapped = platform_->map_arena(std::move(arena), other.arena_bytes,
+                                                                   printable(other.device));
   const std::lock_guard lock(mutex_);
   mapped_.push_back({other.asked(), std::move(mapped), slots_of(other), !is_on_this_gpu(other), has_ours});
 }
@@ -224,7 +234,22 @@ void Arenas::map(const Member& other, Descriptor arena, bool has_ours) {
 void Arenas::note_apart(const Member& other, const std::string& why) {
   log_info("the GPU memory of another process is not used: " + why);
   const std::lock_guard lock(mutex_);
+  std::erase_if(apart_, [&](const auto& each) { return each.first == other.id || !lives(each.first); });
   apart_.emplace_back(other.id, why);
+}
+
+/// Only here do they go: whoever has the last pointer to one otherwise may be the proxy. Those of a connection that is
+/// not closed yet go with a later gift.
+void Arenas::unmap_ended() {
+  std::vector<Mapped> ended;
+  {
+    const std::lock_guard lock(mutex_);  // nobody gets another pointer meanwhile
+    const auto first = std::stable_partition(mapped_.begin(), mapped_.end(), [&](const Mapped& each) {
+      return each.arena.use_count() > 1 || lives(each.its.id);
+    });
+    ended.assign(std::make_move_iterator(first), std::make_move_iterator(mapped_.end()));
+    mapped_.erase(first, mapped_.end());
+  }
 }
 
 void Arenas::give_to_other_gpus(const Give& give) {
@@ -255,7 +280,11 @@ Arenas::Taken Arenas::take(const Id& giver, Descriptor arena) noexcept {
 Arenas::Taken Arenas::take_of(const Member& giver, Descriptor arena) {
   if (find(giver.id, 0)) return Taken::mapped;
   try {
-    if (platform_->while_quiet([&] { map(giver, std::move(arena), true); })) return Taken::mapped;
+    const bool quiet = platform_->while_quiet([&] {
+      unmap_ended();
+      map(giver, std::move(arena), true);
+    });
+    if (quiet) return Taken::mapped;
     note_apart(giver, "kernels of this process ran when that context was made: make all contexts first");
     return Taken::kernels_ran;
   } catch (const std::system_error& error) {
@@ -284,7 +313,10 @@ std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) cons
   if (id == own_id_) return slot < own_slots_ ? std::optional(place_in(*own_, own_slots_, slot)) : std::nullopt;
   const std::lock_guard lock(mutex_);
   const Mapped* const its = find_mapped(id);
-  return its != nullptr && slot < its->slots ? std::optional(place_in(*its->arena, its->slots, slot)) : std::nullopt;
+  if (its == nullptr || slot >= its->slots) return {};
+  Place place = place_in(*its->arena, its->slots, slot);
+  place.arena = its->arena;
+  return place;
 }
 
 /// nullptr: there is none. The caller has the mutex.

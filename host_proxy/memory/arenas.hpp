@@ -87,8 +87,8 @@ class Arenas {
   /// After that, once: gives this context's arena to the members on other GPUs whose arenas it has mapped. Waits at
   /// most a second.
   void give_to_other_gpus(const Give& give);
-  /// That member gives its arena: maps it, if no kernel runs here. Any thread but the proxy's, as it may wait for
-  /// kernels that gpusock did not launch.
+  /// That member gives its arena: maps it, if no kernel runs here, and unmaps those of members that have ended, which
+  /// no connection uses any more. Any thread but the proxy's, as it may wait for kernels that gpusock did not launch.
   Taken take(const Id& giver, Descriptor arena) noexcept;
 
   /// kNobody: it is no member.
@@ -110,6 +110,8 @@ class Arenas {
   struct Place {
     std::byte* rings;
     DeviceWords* words;
+    /// Another member's: mapped as long as somebody has this.
+    std::shared_ptr<const DeviceArena> arena = nullptr;
   };
   /// Nothing: this context does not reach that arena, or the arena has no such slot.
   std::optional<Place> find(const Id& member, std::uint32_t slot) const;
@@ -118,7 +120,7 @@ class Arenas {
   struct Member;
   struct Mapped {
     Asked its;
-    std::unique_ptr<DeviceArena> arena;
+    std::shared_ptr<const DeviceArena> arena;
     std::uint32_t slots = 0;
     bool on_other_gpu = false;
     bool has_ours = false;  // on another GPU: it has mapped this context's arena
@@ -128,6 +130,7 @@ class Arenas {
   Member& member(std::size_t number) const;
   std::optional<Member> find_member(const Id& id) const;
   bool is_listed(std::size_t number) const;
+  bool lives(const Id& id) const;
   bool is_on_this_gpu(const Member& other) const;
   std::uint32_t slots_of(const Member& other) const;
   void map(const Member& other, Descriptor arena, bool has_ours);
@@ -136,6 +139,7 @@ class Arenas {
   bool meets_some(const Id& id) const;
   std::string why_apart_from(const Id& id) const;
   Taken take_of(const Member& giver, Descriptor arena);
+  void unmap_ended();
   void make_own(std::size_t bytes_max);
   std::size_t take_number() const;
   void map_others(const Fetch& fetch);

@@ -237,6 +237,7 @@ std::shared_ptr<Segment> HostRings::on_device(const Place& place, const std::sha
                                               const Arenas::Id& whose) const {
   struct OnDevice {
     std::shared_ptr<Segment> common;
+    std::shared_ptr<const DeviceArena> arena;
     Segment segment;
   };
   const auto there = arenas_->find(whose, place.slot);
@@ -244,7 +245,8 @@ std::shared_ptr<Segment> HostRings::on_device(const Place& place, const std::sha
   if (!there || start > Segment::kStartMax) return nullptr;  // too far: a program wrote where it should not
   auto* const header = reinterpret_cast<std::byte*>(&common->header());
   const Segment::OnDevice where{there->rings, there->words, start};
-  const auto made = std::shared_ptr<OnDevice>(new OnDevice{common, Segment(platform_, header, room_bytes_, where)});
+  const auto made = std::shared_ptr<OnDevice>(
+      new OnDevice{common, there->arena, Segment(platform_, header, room_bytes_, where)});
   made->segment.limit(place.ring_bytes);
   return {made, &made->segment};
 }

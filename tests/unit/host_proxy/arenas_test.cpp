@@ -292,6 +292,44 @@ TEST_F(ArenasTest, WhatADeadMemberHadStaysMapped) {
   EXPECT_EQ(shared_by(last, first.id(), 0), first.id());
 }
 
+/// A quiet server on one GPU, to which clients on another one come and go.
+TEST_F(ArenasTest, WhatEndedMembersGaveIsUnmappedWhenTheNextOneGives) {
+  const User server = enter();
+  const int alone = server.platform->attached;
+  const auto has = [&](const Arenas::Id& id) { return server.arenas().find(id, 0).has_value(); };
+  const auto comes = [&] { return std::make_optional(enter({&server}, gpu(1))); };
+  Arenas::Id before{};
+  for (int i = 0; i < 3; ++i) {
+    const auto client = comes();
+    EXPECT_EQ(server.platform->attached, alone + 1) << i;
+    EXPECT_TRUE(has(client->id()));
+    EXPECT_FALSE(has(before));
+    before = client->id();
+  }
+  auto connected = comes(), idle = comes();
+  const Arenas::Id peer = connected->id(), lives = idle->id();
+  HostRings::Place place;
+  auto common = server.rings->take(kArenaRing, place);
+  auto rings = server.rings->on_device(place, common, peer);
+  ASSERT_NE(rings, nullptr);
+  connected.reset();
+  const auto gives = [&] { EXPECT_NE(comes()->id(), Arenas::kNobody); };
+  gives();
+  EXPECT_TRUE(has(peer)) << "a connection uses it";
+  EXPECT_TRUE(has(lives)) << "it has not ended";
+  rings->start_words();  // the memory is there
+  rings.reset();
+  EXPECT_TRUE(has(peer)) << "who ends a connection may not unmap";
+  server.platform->kernels_run = true;
+  gives();
+  EXPECT_TRUE(has(peer)) << "unmapping may wait for kernels";
+  server.platform->kernels_run = false;
+  gives();
+  EXPECT_FALSE(has(peer));
+  EXPECT_TRUE(has(lives));
+  EXPECT_EQ(server.platform->attached, alone + 2) << "that one's, and the last giver's";
+}
+
 /// Whoever stops while it enters keeps others waiting for a second, and no longer.
 TEST_F(ArenasTest, AProcessThatStopsWhileItEntersIsNotWaitedForForLong) {
   const User user = open();
