@@ -189,8 +189,8 @@ void Context::Impl::require_own_process() const {
 void Context::Impl::leave_to_parent() noexcept {
   hooks = hooks_without_proxy();
   if (proxy::HostRings* rings = held->segments.host_rings()) rings->leave_to_parent();
-  if (device.has_own_side()) return;  // the driver's memory is not for a child
-  table.cancel();                     // in the child's copy
+  if (!device.is_copied_by_fork()) return;
+  table.cancel_copy();
   for (table::CallerSlot& slot : host_slots) {
     if (slot.request_lock != 0) slot.request_lock = 0;  // a thread held it that is not here
   }

@@ -33,6 +33,8 @@ class Device {
   /// True if kernels have sockets of their own, apart from the host threads': if device memory is not host
   /// memory.
   virtual bool has_own_side() const = 0;
+  /// True if a forked process has a copy of its own of all host memory that allocate_shared() gives.
+  virtual bool is_copied_by_fork() const { return true; }
 
   virtual void* allocate(std::size_t bytes) = 0;  ///< zeroed device memory; throws Error (ENOMEM)
   virtual void free(void* memory) noexcept = 0;

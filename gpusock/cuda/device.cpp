@@ -86,6 +86,7 @@ class CudaDevice final : public Device {
 
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
   bool has_own_side() const override { return true; }
+  bool is_copied_by_fork() const override { return false; }  // the driver's memory is not for a child
 
   void* allocate(std::size_t bytes) override { return gpu_.allocate(bytes); }
   void free(void* memory) noexcept override { taken(cudaFree(memory)); }

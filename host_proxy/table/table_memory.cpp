@@ -95,9 +95,13 @@ void TableMemory::open_window(RingPlacement words) {
 }
 
 void TableMemory::cancel() {
-  ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
-  abort.store(1, ringbuf::kRelaxed);                                                       // T5, pairs with T6
   if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);  // whoever posts it posts 1
+  cancel_copy();
+}
+
+void TableMemory::cancel_copy() {
+  ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
+  abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     ringbuf::SystemAtomics::Ref<std::uint64_t> status(common_.proxy_words[slot].status);
     status.fetch_or(table::kStatusCanceled, ringbuf::kRelaxed);  // T5, pairs with T4

@@ -38,6 +38,8 @@ class TableMemory {
   /// Where kernels poll their device's memory, this posts the word `abort` alone: posted statuses are the proxy's, and
   /// two threads that post different values of one word would not know whose comes last.
   void cancel();
+  /// The same in a process that was just forked, for its host threads' calls. The device's words are the parent's.
+  void cancel_copy();
 
   /// Where the host posts what kernels poll in their device's memory, of something that view(SideKind::host) or a
   /// SocketSetup names. nullptr: kernels poll it in host memory.

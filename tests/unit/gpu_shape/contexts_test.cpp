@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -171,6 +172,49 @@ TEST(ContextsThatEnd, AreTheParentsInAChild) {
 }
 #endif
 #endif
+
+/// The shape's memory is ordinary memory, of which a child has a copy; what it shares with its parent it leaves alone.
+TEST(ForkedProcess, CallsOnSocketsAreCanceledInTheChild) {
+  for (const char* link : {"tcp", "p2p"}) {
+    Options options = small_options();
+    options.connections_max = 8;
+    Context context(options);
+    const Net net = context.net();
+    const HostListener listener(context, link);
+    const Socket one = net.connect(this_thread(), listener.at, patience()), two = listener.accept();
+    const auto passes = [&](const std::string& sent) {
+      std::string got(sent.size(), ' ');
+      return net.send(this_thread(), one, sent.data(), sent.size(), 0, patience()) == std::ssize(sent) &&
+             net.recv(this_thread(), two, got.data(), got.size(), kWaitAll, patience()) == std::ssize(got) &&
+             got == sent;
+    };
+    ASSERT_TRUE(passes("before")) << link;
+    Mapped<Socket> kernels(context, 1);
+    launch(context, {}, connect_kernel, net, listener.at, kernels.data());
+    context.synchronize();
+    ASSERT_GE(kernels[0], 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      char byte = 'y';
+      const auto canceled = [](auto result) { return result == -ECANCELED; };
+      const bool as_promised = canceled(net.send(this_thread(), one, &byte, 1)) &&
+                               canceled(net.recv(this_thread(), two, &byte, 1)) &&
+                               canceled(net.accept(this_thread(), listener.socket)) &&
+                               canceled(net.connect(this_thread(), listener.at)) &&
+                               canceled(net.listen(this_thread(), Endpoint::parse("127.0.0.1:0"), 1)) &&
+                               net.close(this_thread(), two) == 0;
+      _exit(as_promised ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << link << ' ' << status;
+    EXPECT_TRUE(passes("after")) << link;
+    launch(context, {}, connect_kernel, net, listener.at, kernels.data());  // nothing is canceled for kernels either
+    context.synchronize();
+    EXPECT_GE(kernels[0], 0) << link;
+  }
+}
 
 /// Looks that the proxy's thread makes while a kernel runs, from its naps or without any.
 TEST(ContextsBesideKernels, TheProxyNapsOrSpinsAsTheOptionSays) {
