@@ -11,6 +11,8 @@
 #include "host_proxy/base/cpu_shape.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -119,7 +121,16 @@ class FileWindow final : public proxy::DeviceWindow {
   void* mapping_ = nullptr;
 };
 
+/// Beyond the limit on the size of files the operating system would end the program (SIGXFSZ).
+void require_file_size(std::size_t bytes) {
+  rlimit limit{};
+  const auto page = static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur / page * page) return;
+  throw Error(EFBIG, "making a file of " + bytes_of(bytes) + " of device memory; see ulimit -f");
+}
+
 int make_file(std::size_t bytes, int gpu) {
+  require_file_size(bytes);
   try {
     return cpu_device::make_device_memory_file(bytes, gpu);
   } catch (const std::system_error& error) {

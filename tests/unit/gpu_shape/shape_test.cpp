@@ -9,11 +9,15 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace gpusock::test {
@@ -139,6 +143,31 @@ TEST(GpuShape, MoreStreamsThanHardwareQueuesAreRefused) {
   EXPECT_EXIT(act_with(kQueues, "99", make_streams(31)), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(act_with(kQueues, "99", make_streams(32)), testing::ExitedWithCode(ENOBUFS),
               "the others .31.: .* Use fewer");
+}
+
+/// The limit on the size of files (ulimit -f) is also one on device memory in files.
+TEST(GpuShape, ALimitOnFilesIsAnErrorAndEndsNoProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto make_context = [](RingPlacement words) {
+    signal(SIGXFSZ, SIG_DFL);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit none{0, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    Options options;
+    options.observe.clear();
+    options.words = words;
+    try {
+      const Context context(options);
+    } catch (const Error& error) {
+      setrlimit(RLIMIT_FSIZE, &before);  // standard error is a file here
+      std::fputs(error.what(), stderr);
+      _exit(error.code().value());
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(make_context(RingPlacement::device), testing::ExitedWithCode(EFBIG), "device memory; see ulimit -f");
+  EXPECT_EXIT(make_context(RingPlacement::automatic), testing::ExitedWithCode(EFBIG), "see ulimit -f");
 }
 
 TEST(GpuShape, AShapeThatIsNoneIsRefused) {
