@@ -344,6 +344,7 @@ std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
     throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(gpu) + ", but the GPUs of this shape are 0 to " +
                             std::to_string(proxy::kGpusOfShape - 1));
   }
+  if (gpu < 0) throw Error(ENODEV, "Options::gpu is " + std::to_string(gpu) + ": GPUs are counted from 0");
   static std::once_flag given;
   std::call_once(given, give_shape);
   return std::make_unique<GpuShapedDevice>(gpu);

@@ -61,6 +61,20 @@ TEST(GpuShape, DeviceBuffersAreReachedByKernelsAndCopies) {
   EXPECT_EQ(got[0] + got[7], 14u);
 }
 
+TEST(GpuShape, AGpuThatIsNoneIsRefused) {
+  for (const int number : {-1, 2}) {
+    Options options;
+    options.gpu = number;
+    try {
+      const Context context(options);
+      ADD_FAILURE() << number;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code().value(), ENODEV);
+      EXPECT_NE(std::string(error.what()).find(std::to_string(number)), std::string::npos) << error.what();
+    }
+  }
+}
+
 /// Memory that other processes map: kernels reach it, and it is what its maker said.
 TEST(GpuShape, ArenasAreDeviceMemory) {
   constexpr std::size_t kBytes = 10'000;
