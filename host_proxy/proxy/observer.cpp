@@ -79,7 +79,7 @@ void Observer::create(const std::string& folder) {
   if (number == 0) page::remove_left_over(folder);
   const page::Identity identity = make_identity(number, records_max_);
   const std::string path = folder + "/" + page::file_name(identity.pid, number);
-  const std::string draft = folder + "/." + page::file_name(identity.pid, number) + ".new";
+  const std::string draft = folder + "/" + page::draft_name(identity.pid, number);
   unlink(draft.c_str());  // of a process of this number that died here
   Descriptor file(open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   const std::uint64_t nothing = 0;

@@ -121,6 +121,8 @@ constexpr std::uint64_t records_offset(std::uint64_t sequence, std::uint32_t rec
 /// "gpusock-<pid>-<number>", and whether a file's name is one.
 std::string file_name(std::uint32_t pid, std::uint64_t number);
 bool is_file_name(const std::string& name);
+/// The name that a page has while it is made.
+std::string draft_name(std::uint32_t pid, std::uint64_t number);
 
 /// Opens the page of that name for reading and for asking; -1 unless it is a regular file of this user (root: of
 /// anybody) with one name and a page's magic.
@@ -129,7 +131,7 @@ int open_page(const std::string& path);
 /// True if the page's context has ended without removing the page.
 bool is_left_over(int descriptor);
 
-/// Removes pages in this folder whose contexts died; how many.
+/// Removes pages in this folder whose contexts died, and those whose processes died while they made them; how many.
 int remove_left_over(const std::string& folder);
 
 }  // namespace gpusock::page

@@ -3,6 +3,7 @@
 
 #include "gpusock/tools/top/observation.hpp"
 #include "gpusock/tools/top/table.hpp"
+#include "host_proxy/base/descriptor.hpp"
 
 #include <gpusock/gpusock.hpp>
 
@@ -14,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -304,6 +306,27 @@ TEST(Page, OneLeftOverIsRemovedAndALivingOneIsNot) {
   living.abandon();
   EXPECT_TRUE(observation.look(1, kPatienceNs).contexts.empty()) << "it ended while it was observed";
   EXPECT_FALSE(std::filesystem::exists(living.path()));
+}
+
+/// A process that is killed while it makes its page leaves a file under another name.
+TEST(Page, OneThatWasNotFinishedIsRemovedWhenItsProcessHasEnded) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);  // nobody has its number now
+  const auto dead = static_cast<std::uint32_t>(child), alive = static_cast<std::uint32_t>(getpid());
+  const Folder folder;
+  folder.write(page::draft_name(dead, 0), "");
+  folder.write(page::draft_name(dead, 1), "half of a page");
+  folder.write(page::draft_name(alive, 0), "");
+  folder.write(page::draft_name(dead, 2), "");  // of another process namespace: its lock is taken
+  folder.write(".gpusock-" + std::to_string(dead) + ".new", "no such name");
+  ASSERT_EQ(mkfifo((folder / page::draft_name(dead, 3)).c_str(), 0600), 0);
+  const proxy::Descriptor locked(open((folder / page::draft_name(dead, 2)).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(locked.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(page::remove_left_over(folder.path()), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder / page::draft_name(dead, 0)));
+  EXPECT_FALSE(std::filesystem::exists(folder / page::draft_name(dead, 1)));
+  EXPECT_EQ(names_in(folder).size(), 4u);
 }
 
 TEST(Page, WhatIsNoPageIsLeftAlone) {
