@@ -268,8 +268,9 @@ class P2pAnswer final : public P2pSetup {
     HostRings* const rings = pool_.host_rings();
     if (rings == nullptr || !rings->is_same(place)) {
       failure_ = {EHOSTUNREACH,
-                  "the peer is on another host, or GPUSOCK_HOST_RINGS is not the same name in both " +
-                      ("processes (here: " + (rings == nullptr ? pool_.why_no_host_rings() : rings->name())) + ")"};
+                  "the peer is on another host, GPUSOCK_HOST_RINGS is not the same name in both processes (here: " +
+                      (rings == nullptr ? pool_.why_no_host_rings() : rings->name()) +
+                      "), or they have not the same /dev/shm (containers: --ipc=host)"};
     } else if (place.state == Place::kTooSmall) {
       failure_ = {EHOSTUNREACH, "rings of this size do not fit into the peer's host rings"};
     } else if (place.state == Place::kNoneFree) {

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -350,6 +351,9 @@ TEST_F(P2pBetweenProcesses, TheReasonSaysWhatToDo) {
   expect_refusal(*with.connect(offer_of(*from_without)), EHOSTUNREACH, kSameName);
   expect_refusal(*other.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
   expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, "(here: off)");
+  std::filesystem::remove(HostRings::path_of(name_));
+  Party after(1, name_);  // as where /dev/shm is another one
+  expect_refusal(*after.connect(offer_of(*from_with)), EHOSTUNREACH, "not the same /dev/shm (containers: --ipc=host)");
   without.segments.have_no_host_rings("none: no room");
   expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, "(here: none: no room)");
 }
