@@ -20,7 +20,7 @@ if(NOT GPUSOCK_SANITIZE) # there only what tests need is built of it
   set(headers group.hpp parameters.hpp resident.cuh resident.hpp row_table.hpp rows.cuh)
   list(TRANSFORM headers PREPEND param_sync/)
   install(FILES ${headers} DESTINATION "${gpusock_headers_dir}/param_sync")
-  install(FILES param_sync/detail/exchange_words.cuh DESTINATION "${gpusock_headers_dir}/param_sync/detail")
+  install(DIRECTORY param_sync/detail DESTINATION "${gpusock_headers_dir}/param_sync" FILES_MATCHING PATTERN "*.cuh")
 endif()
 add_custom_target(gpusock_development DEPENDS ${gpusock_libraries}) # what the component `development` installs
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")

@@ -14,5 +14,6 @@ using detail::hand_over;
 using detail::has_ended;
 using detail::has_version;
 using detail::SystemWord;
+using param_sync::ExchangeWords;
 
 }  // namespace param_sync::executor

@@ -236,7 +236,7 @@ Case end_of_a_training() {
           [](Run& run) {
             auto& training = run.make<Training>();
             run.thread([&] { training.run_lane(0); });
-            run.thread([&] { param_sync::SystemWord(training.stop).store(1, cuda::memory_order_relaxed); });
+            run.thread([&] { ex::SystemWord(training.stop).store(1, cuda::memory_order_relaxed); });
             run.at_end([&] { return std::to_string(training.lanes.failed); });
           },
           {"0"}};
@@ -261,16 +261,16 @@ struct Credits {
         addition{.kind = param_sync::schedule::Kind::recv_reduce, .count = 1, .in = 0, .out = none};
     ex::StepOfLane<Policies::Admission> lane({exchanges, exchange, exchanges[exchange], 0}, 0, counts[exchange]);
     if (!lane.before_op(signal)) return;
-    const std::uint64_t others = param_sync::DeviceWord(granted).fetch_add(1, cuda::memory_order_relaxed);
+    const std::uint64_t others = ex::DeviceWord(granted).fetch_add(1, cuda::memory_order_relaxed);
     if (others != 0) at_once = true;
-    param_sync::DeviceWord(granted).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
+    ex::DeviceWord(granted).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
     lane.after_op(addition, 0, 0, 0);
-    param_sync::DeviceWord(turns).fetch_add(1, cuda::memory_order_relaxed);
+    ex::DeviceWord(turns).fetch_add(1, cuda::memory_order_relaxed);
   }
 
   void free_when_wanted() {
-    while (param_sync::DeviceWord(words[0].credit_wanted).load(cuda::memory_order_relaxed) == 0) give_way();
-    param_sync::DeviceWord(taken).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
+    while (ex::DeviceWord(words[0].credit_wanted).load(cuda::memory_order_relaxed) == 0) give_way();
+    ex::DeviceWord(taken).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
   }
 
   TwoLanes lanes{0, false};

@@ -90,8 +90,8 @@ __global__ void train(executor::ExchangeWords* words, float* gradients, const fl
     for (std::uint64_t i = 0; i < floats; ++i) gradients[i] = gradient_of(rank, i);
     executor::hand_over(*words);
     while (!executor::has_version(*words, step + 1)) {
-      if (DeviceWord(*failed).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: it only ends waits
-      if (SystemWord(*stop).load(cuda::memory_order_relaxed) != 0) return;
+      if (executor::DeviceWord(*failed).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: it only ends waits
+      if (executor::SystemWord(*stop).load(cuda::memory_order_relaxed) != 0) return;
       __nanosleep(1'000);
     }
     for (std::uint64_t i = 0; i < floats; ++i) history[step * floats + i] = weights[i];
@@ -292,7 +292,7 @@ TEST(Budget, ARankThatGivesATensorOfAnotherSizeIsRefused) {
   for (int rank = 0; !failure; rank = 1 - rank) failure = training.ranks().executor(rank).failure();
   EXPECT_EQ(failure->error, EPROTO);
   for (int rank = 0; rank < 2; ++rank) {
-    SystemWord(training.at(rank).stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it ends waits
+    executor::SystemWord(training.at(rank).stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it ends waits
     training.ranks().context(rank).cancel();
   }
   for (int rank = 0; rank < 2; ++rank) {

@@ -46,7 +46,7 @@ __global__ void settle_first_step(Places places) { settle_all(places, 0); }
 
 __device__ inline void await_offers(const Places& places, std::uint64_t step) {
   for (int i = 0; i < places.count; ++i) {
-    while (DeviceWord(places.all[i].settled).load(cuda::memory_order_relaxed) < Place::in_tensor(step)) {
+    while (executor::DeviceWord(places.all[i].settled).load(cuda::memory_order_relaxed) < Place::in_tensor(step)) {
       __nanosleep(1'000);
     }
   }
@@ -227,7 +227,7 @@ TEST(InPlace, BlocksMayWriteAfterTheLanesHaveEnded) {
     gpusock::Stream stream(training.ranks.context(rank));
     gpusock::launch(training.ranks.context(rank), {.stream = &stream}, wait_for_offers, training.places(rank));
     stream.synchronize();
-    SystemWord(training.memory[static_cast<std::size_t>(rank)].stop[0]).store(1, cuda::memory_order_relaxed);
+    executor::SystemWord(training.memory[static_cast<std::size_t>(rank)].stop[0]).store(1, cuda::memory_order_relaxed);
   }
   for (int rank = 0; rank < kNodes; ++rank) {
     training.ranks.executor(rank).await_resident();
