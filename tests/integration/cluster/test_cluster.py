@@ -269,7 +269,7 @@ class Training(unittest.TestCase):
         (cls.bundle / "bin" / "param_sync").symlink_to(Settings.build / "apps" / "param_sync" / "param_sync")
         (cls.bundle / "data").mkdir()
         (cls.bundle / "data" / "fashion-mnist").symlink_to("/usr/share/datasets/fashion-mnist")
-        shutil.copy(Settings.run.parent / "apps" / "param_sync" / "figures" / "plot.gp", cls.bundle / "data")
+        shutil.copy(Settings.run.parent / "tools" / "schedule_lab" / "figures" / "plot.gp", cls.bundle / "data")
 
     @classmethod
     def tearDownClass(cls):

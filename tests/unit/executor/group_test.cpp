@@ -68,8 +68,11 @@ TEST(GroupOperations, ARankThatEndsItsGroupFirstWaitsForItsOperations) {
   const auto ending = std::async(std::launch::async, [&] { groups.end(0); });
   EXPECT_EQ(ending.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout)
       << "the others have not begun";
+  const auto broadcast = [&](int rank) { return groups.group(rank).broadcast(groups.tensor(rank).data(), kFloats, 0); };
+  const Group::Operation second = broadcast(1), third = broadcast(2);  // each forwards what it gets
+  groups.group(1).wait(second);
+  groups.group(2).wait(third);
   for (const int rank : {1, 2}) {
-    groups.group(rank).wait(groups.group(rank).broadcast(groups.tensor(rank).data(), kFloats, 0));
     std::vector<float> result(kFloats);
     groups.tensor(rank).copy_out(result);
     EXPECT_EQ(result, std::vector<float>(kFloats, 7));
