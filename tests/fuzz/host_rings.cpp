@@ -130,7 +130,7 @@ FUZZ_TARGET(host_rings) {
   static const std::string name = "fuzz-" + std::to_string(getpid());
   const auto other = open_rings(name);
   other->arenas().enter(kSocketName, kAllMemory,
-                        [](auto& asked, auto) { return std::vector<proxy::Descriptor>(asked.size()); });
+                        [](auto& asked, auto) { return std::vector<Arenas::Fetched>(asked.size()); });
   File file(name);
   for (std::size_t lies = input.below(8); lies > 0; --lies) file.lie(input);
   const auto rings = open_rings(name);
@@ -138,10 +138,10 @@ FUZZ_TARGET(host_rings) {
   rings->arenas().enter(kSocketName, kAllMemory, [&](const std::vector<Arenas::Asked>& asked, auto) {
     FUZZ_CHECK(asked.size() <= Arenas::kMembersMax);
     if (input.flag()) file.lie(input);  // while it waits
-    std::vector<proxy::Descriptor> got(asked.size());
-    for (proxy::Descriptor& each : got) {
+    std::vector<Arenas::Fetched> got(asked.size());
+    for (Arenas::Fetched& each : got) {
       if (input.byte() < 0xc0 && other->arenas().own_id() != Arenas::kNobody) {
-        each.reset(dup(other->arenas().descriptor()));
+        each.arena.reset(dup(other->arenas().descriptor()));
       }
     }
     return got;

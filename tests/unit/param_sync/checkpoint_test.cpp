@@ -136,8 +136,12 @@ TEST(Checkpoint, AnotherRanksOrStepsFileIsToldByItsContent) {
     std::filesystem::copy(folder / "rank-0-step-10.safetensors", folder.path().string() + name,
                           std::filesystem::copy_options::overwrite_existing);
   }
-  for (const auto& [rank, step] : {std::pair{1, 10}, {0, 20}}) {
-    EXPECT_THAT(error_of<gpusock::Error>([&] { files_of(folder, rank, 2).read(static_cast<std::uint64_t>(step)); }),
+  struct Misnamed {
+    int rank;
+    std::uint64_t step;
+  };
+  for (const Misnamed& at : {Misnamed{1, 10}, Misnamed{0, 20}}) {
+    EXPECT_THAT(error_of<gpusock::Error>([&] { files_of(folder, at.rank, 2).read(at.step); }),
                 HasSubstr("give it its name back"));
   }
 }

@@ -278,13 +278,17 @@ TEST(Check, ClocksOfAllRanksArePricedWhereMessagesOrderOps) {
 /// What generators make is checked, up to the sizes that docs/schedules.md promises.
 // Making them would take more memory than a machine has.
 TEST(Check, SchedulesThatNobodyCouldCheckAreRefusedBeforeTheyAreMade) {
-  for (const auto& [scheme, nodes, chunks] :
-       {std::tuple{"mesh", 1024, 1 << 20}, std::tuple{"ring", 64, 1 << 20}, std::tuple{"butterfly", 512, 1 << 16}}) {
+  struct Wanted {
+    const char* scheme;
+    int nodes, chunks;
+  };
+  for (const Wanted& wanted :
+       {Wanted{"mesh", 1024, 1 << 20}, Wanted{"ring", 64, 1 << 20}, Wanted{"butterfly", 512, 1 << 16}}) {
     Request request;
-    request.nodes = nodes;
-    request.chunks = chunks;
-    EXPECT_NE(error_of<Error>([&] { generate(scheme, request); }).find("make chunks larger"), std::string::npos)
-        << scheme;
+    request.nodes = wanted.nodes;
+    request.chunks = wanted.chunks;
+    EXPECT_NE(error_of<Error>([&] { generate(wanted.scheme, request); }).find("make chunks larger"), std::string::npos)
+        << wanted.scheme;
   }
 }
 
