@@ -3,6 +3,7 @@
 /// Device functions that compute one block's part; kernels elsewhere wrap them. All block-collective.
 
 #include "arithmetic/tile.cuh"
+#include "param_sync/update/state.hpp"
 
 #include <cmath>
 #include <cstdint>
