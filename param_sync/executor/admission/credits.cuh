@@ -1,6 +1,6 @@
 #pragma once
 /// @file An owner lets so many ranks send to it at a time as it has credits, for all exchanges together.
-/// (Receiver-driven credits against incast, as by pHost: Gao et al., CoNEXT 2015.)
+/// (Receiver-driven credits against incast, as by pHost: Gao et al., 2015.)
 
 #include "param_sync/executor/admission/asking.cuh"
 
