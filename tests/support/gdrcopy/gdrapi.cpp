@@ -1,4 +1,6 @@
 // Stands for GDRCopy's library. On the double a GPU's memory is the process's own: a mapping is that memory.
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +64,9 @@ int gdr_map(gdr*, gdr_mh_s handle, void** mapping, std::size_t bytes) {
   if (library().fails_now()) return EAGAIN;
   if (library().pinned.at(handle.h) != bytes) return EINVAL;
   *mapping = reinterpret_cast<void*>(handle.h);
+  // Host threads may use a mapping. Where processors have protection keys, the double keeps them out of a GPU's memory.
+  // Where there are no keys this call fails, and the memory is ordinary.
+  static_cast<void>(pkey_mprotect(*mapping, bytes, PROT_READ | PROT_WRITE, 0));
   library().mapped.emplace(*mapping, bytes);
   return 0;
 }
