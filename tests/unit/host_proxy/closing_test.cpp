@@ -35,11 +35,13 @@ class Closing : public testing::Test {
   /// Milliseconds until the next client can be accepted.
   int next_client_waits_ms() {
     const auto wire = node_.network.arrive();
-    for (int ms = 0; ms < kFarLessThanLingerMs; ++ms) {
+    const std::uint64_t start_ns = node_.now_ns;
+    for (;;) {
       node_.turn();
-      if (node_.net.accept(this_thread(), listener_, Deadline::now()) >= 0) return ms;
+      const int ms = static_cast<int>((node_.now_ns - start_ns) / 1'000'000);
+      const bool accepted = node_.net.accept(this_thread(), listener_, Deadline::now()) >= 0;
+      if (accepted || ms >= kFarLessThanLingerMs) return ms;
     }
-    return kFarLessThanLingerMs;
   }
 
   fuzz::Node node_;
@@ -48,7 +50,7 @@ class Closing : public testing::Test {
 
 TEST_F(Closing, TheOneThatWasClosedFirstMakesRoomForAClientThatWaits) {
   std::vector<std::shared_ptr<fuzz::Wire>> silent;
-  for (std::uint32_t i = 1; i < fuzz::Node::kSockets; ++i) silent.push_back(closed_client(10));
+  for (std::uint32_t i = 0; i < fuzz::Node::kSockets; ++i) silent.push_back(closed_client(10));
   const int waited_ms = next_client_waits_ms();
   EXPECT_GE(waited_ms, 900) << "the closed ones have a second";
   EXPECT_LT(waited_ms, 2'100);
@@ -66,8 +68,8 @@ TEST_F(Closing, GoesOnDeliveringWhereNobodyWaitsForItsSocket) {
 }
 
 TEST_F(Closing, ClientsThatComeOneAfterTheOtherAllFindRoom) {
-  for (std::uint32_t i = 1; i < fuzz::Node::kSockets; ++i) closed_client(10);
-  for (std::uint32_t i = 1; i < fuzz::Node::kSockets; ++i) EXPECT_LT(next_client_waits_ms(), 2'100) << i;
+  for (std::uint32_t i = 0; i < fuzz::Node::kSockets; ++i) closed_client(10);
+  for (std::uint32_t i = 0; i < fuzz::Node::kSockets; ++i) EXPECT_LT(next_client_waits_ms(), 2'100) << i;
 }
 
 }  // namespace
