@@ -103,7 +103,7 @@ class Bundle(unittest.TestCase):
         self.assertIn("no NVIDIA GPU", done.stdout)
 
     def test_is_small_enough_to_copy_around(self):
-        self.assertLess(self.size, 56 * MEBIBYTE)
+        self.assertLess(self.size, 64 * MEBIBYTE)
 
     def test_its_images_are_the_first_of_the_data_set(self):
         for name, header, item, count in (("train-images-idx3-ubyte", 16, 784, 15000), ("train-labels-idx1-ubyte", 8, 1, 15000),
