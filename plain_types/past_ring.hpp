@@ -7,6 +7,9 @@
 namespace gpusock::detail {
 
 struct PastRing {
+  /// Part of a call's bytes are a multiple of this, so that the ring's positions stay as aligned as callers keep them:
+  /// a caller of `reserve` or `peek` that moves whole words finds each word where a GPU can access it.
+  static constexpr std::uint64_t kUnitBytes = 16;
   enum class Direction { send, receive };
 
   Direction direction;

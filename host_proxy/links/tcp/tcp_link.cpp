@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace gpusock::proxy {
 namespace {
@@ -13,6 +14,7 @@ constexpr std::uint64_t kTurnBytes = 256 << 10;
 /// System calls that one progress makes to send at most: a producer that never pauses must not keep the step from the
 /// others.
 constexpr int kWritesPerCall = 8;
+constexpr std::uint64_t kUnitBytes = detail::PastRing::kUnitBytes;
 
 std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
   vectors[0] = {spans.first.data, spans.first.bytes};
@@ -49,8 +51,13 @@ bool TcpLink::transmit() {
       fail(EPROTO);
       break;
     }
-    if (ready == 0) return end_writing_if_all_is_sent() || moved;
+    if (ready == 0 && rest_bytes_ == 0) return end_writing_if_all_is_sent() || moved;
     if (!stream_->writable) break;
+    if (rest_bytes_ != 0) {
+      if (!transmit_rest()) break;
+      moved = true;
+      continue;
+    }
     const std::uint64_t wanted = std::min(ready, kTurnBytes);
     std::array<iovec, 2> vectors;
     const std::uint64_t written = write(to_vectors(tx_.spans(wanted), vectors));
@@ -96,7 +103,7 @@ std::uint64_t TcpLink::move_past_ring(const detail::PastRing& wanted) {
 
 std::uint64_t TcpLink::transmit_past_ring(std::byte* data, std::uint64_t bytes) {
   if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable) return 0;
-  if (tx_.readable() != 0) return 0;
+  if (tx_.readable() != 0 || rest_bytes_ != 0) return 0;
   std::uint64_t done = 0;
   for (int writes = 0; writes < kWritesPerCall && done < bytes && !writing_ended_; ++writes) {
     const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
@@ -105,8 +112,24 @@ std::uint64_t TcpLink::transmit_past_ring(std::byte* data, std::uint64_t bytes) 
     done += written;
     if (written < wanted) break;
   }
-  past_rings_.tx_bytes += done;
-  return done;
+  const std::uint64_t whole = std::min(bytes, (done + kUnitBytes - 1) / kUnitBytes * kUnitBytes);
+  keep_rest(data + done, whole - done);
+  past_rings_.tx_bytes += whole;
+  return whole;
+}
+
+void TcpLink::keep_rest(const std::byte* data, std::uint64_t bytes) {
+  std::memcpy(rest_.data(), data, bytes);
+  rest_bytes_ = bytes;
+}
+
+/// False if the network takes no byte of it.
+bool TcpLink::transmit_rest() {
+  const iovec vector{rest_.data(), rest_bytes_};
+  const std::uint64_t written = write({&vector, 1});
+  rest_bytes_ -= written;
+  std::memmove(rest_.data(), rest_.data() + written, rest_bytes_);
+  return written != 0;
 }
 
 bool TcpLink::end_writing_if_all_is_sent() {
@@ -151,8 +174,19 @@ std::uint64_t TcpLink::deliver_past_ring(std::byte* data, std::uint64_t bytes) {
   if (discard_ || reading_ended_ || failed_ || !stream_->readable || has_unread()) return 0;
   const iovec vector{data, std::min(bytes, kTurnBytes)};
   const std::uint64_t arrived = read({&vector, 1});
-  past_rings_.rx_bytes += arrived;
-  return arrived;
+  const std::uint64_t whole = arrived == bytes ? arrived : arrived / kUnitBytes * kUnitBytes;
+  put_into_ring(data + whole, arrived - whole);
+  past_rings_.rx_bytes += whole;
+  return whole;
+}
+
+/// Puts bytes into the rx ring, which has room for them.
+void TcpLink::put_into_ring(const std::byte* data, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const ringbuf::RingSpans to = rx_.spans(bytes);
+  std::memcpy(to.first.data, data, to.first.bytes);
+  if (to.second.bytes != 0) std::memcpy(to.second.data, data + to.first.bytes, to.second.bytes);
+  rx_.commit(bytes);
 }
 
 bool TcpLink::drop_arriving() {

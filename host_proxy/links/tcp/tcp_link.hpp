@@ -5,6 +5,7 @@
 #include "host_proxy/net/network.hpp"
 #include "ringbuf/byte_ring.hpp"
 
+#include <array>
 #include <memory>
 
 namespace gpusock::proxy {
@@ -26,11 +27,14 @@ class TcpLink final : public Link {
 
  private:
   bool transmit();
+  void keep_rest(const std::byte* data, std::uint64_t bytes);
+  bool transmit_rest();
   std::uint64_t transmit_past_ring(std::byte* data, std::uint64_t bytes);
   std::uint64_t write(std::span<const iovec> from);
   std::uint64_t read(std::span<const iovec> into);
   bool deliver();
   std::uint64_t deliver_past_ring(std::byte* data, std::uint64_t bytes);
+  void put_into_ring(const std::byte* data, std::uint64_t bytes);
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
   /// True if bytes were put into the ring that callers have not taken.
@@ -47,6 +51,9 @@ class TcpLink final : public Link {
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
   Traffic past_rings_;  // what was moved without them
+  // The end of what a caller has sent past the ring: the network had no room for it. It goes before the ring's bytes.
+  std::array<std::byte, detail::PastRing::kUnitBytes> rest_;
+  std::uint64_t rest_bytes_ = 0;
   bool end_wanted_ = false;
   bool writing_ended_ = false;
   bool discard_ = false;

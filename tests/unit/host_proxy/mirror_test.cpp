@@ -4,6 +4,7 @@
 #include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/tcp/tcp_link.hpp"
 #include "host_proxy/table/table_memory.hpp"
+#include "tests/unit/host_proxy/fake_stream.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,8 @@
 
 namespace gpusock::proxy::mirror_test {
 namespace {
+
+using fake::FakeStream;
 
 constexpr std::uint64_t kRing = 4096;
 constexpr std::size_t kCopyBytes = 512;
@@ -66,44 +69,6 @@ class ManualCopier final : public Copier {
 std::string text_of(const ringbuf::RingSpans& spans) {
   return {reinterpret_cast<const char*>(spans.first.data), spans.first.bytes};
 }
-
-/// A connection that takes and gives what the test says.
-class FakeStream final : public ByteStream {
- public:
-  struct Network {
-    std::string sent, arriving;
-    std::size_t takes = ~std::size_t{0};
-    bool ended_writing = false, reset = false, peer_ended = false, read_shut_down = false;
-  };
-  explicit FakeStream(Network& network) : network_(network) {}
-
-  std::int64_t read(std::span<const iovec> into) override {
-    if (network_.arriving.empty()) return network_.peer_ended ? 0 : -EAGAIN;
-    const std::size_t bytes = std::min(into[0].iov_len, network_.arriving.size());
-    std::memcpy(into[0].iov_base, network_.arriving.data(), bytes);
-    network_.arriving.erase(0, bytes);
-    return static_cast<std::int64_t>(bytes);
-  }
-  std::int64_t write(std::span<const iovec> from) override {
-    if (network_.read_shut_down) return -EPIPE;
-    const std::size_t bytes = std::min(from[0].iov_len, network_.takes);
-    if (bytes == 0) return -EAGAIN;
-    network_.takes -= bytes;
-    network_.sent.append(static_cast<const char*>(from[0].iov_base), bytes);
-    return static_cast<std::int64_t>(bytes);
-  }
-  int connected() override { return 0; }
-  int take_error() override { return 0; }
-  void end_writing() override { network_.ended_writing = true; }
-  void reset_on_close() override { network_.reset = true; }
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
-  Endpoint local() const override { return {}; }
-  Endpoint peer() const override { return {}; }
-
- private:
-  Network& network_;
-};
 
 /// A link that has its rings in host memory; the test is its other end.
 struct HostLink final : Link {
