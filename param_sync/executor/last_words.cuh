@@ -4,7 +4,8 @@
 ///
 /// Each rank has one connection more to each of its peers (kLastWordsChannel). Nothing but last words goes there, so
 /// they have room, and they come before the connection's end. A rank that was killed says nothing: its connection ends
-/// without a word. All calls are made by one thread, of the first lane that fails.
+/// without a word. A rank that has waited in vain takes the word of any peer. All calls are made by one thread, of the
+/// first lane that fails.
 
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
@@ -24,9 +25,12 @@ struct LastWord {
     argument,  ///< `rank` was given an invalid argument
     unknown,   ///< the speaker does not know what it was
   };
+  static constexpr int kSaidMax = 2;  ///< by a rank: that it waits, and what it has found out
   std::uint64_t magic = kMagic;
   Why why = Why::unknown;
   std::int32_t rank = -1;
+
+  GPUSOCK_FN bool is_certain() const { return why == Why::lost || why == Why::protocol || why == Why::argument; }
 };
 static_assert(sizeof(LastWord) == 16);
 
@@ -64,6 +68,19 @@ struct LastWords {
     return -EBADF;
   }
 
+  /// The next word that is certain, of those that have come from any rank but `except`: its channel, or -1. Does not
+  /// wait.
+  __device__ int hear_told(int except, LastWord& word) const {
+    for (int i = 0; i < count; ++i) {
+      if (!carries(i) || channels[i].peer == except) continue;
+      for (int said = 0; said < LastWord::kSaidMax; ++said) {
+        if (listen(channels[i].peer, word, 0) != static_cast<std::int64_t>(sizeof word)) break;
+        if (word.is_certain()) return i;
+      }
+    }
+    return -1;
+  }
+
   /// False where nothing answers at the peer's address: its process is stopped, or its host is gone. By a link that the
   /// peer's operating system serves alone (tcp) a stopped process is no different from one that waits. A refusal is an
   /// answer: who has only closed its listener lives, and the connections of a process that is gone end.
@@ -86,8 +103,18 @@ __device__ inline void take_word(const LastWord& word, int rank, ExecutionFailur
   if (word.why == Why::argument) what.blame = Blame::told_of_argument;
 }
 
+/// True if a rank has told which one is lost: any but `except`, and by now.
+__device__ inline bool was_told(const LastWords& words, int except, ExecutionFailure& what) {
+  LastWord word;
+  const int channel = words.hear_told(except, word);
+  if (channel < 0) return false;
+  what.channel = channel;
+  take_word(word, words.rank, what);
+  return true;
+}
+
 /// A peer's connection has ended, or nothing came of it in time: finds out whether it is the lost rank. It hears what
-/// the peer has to say, which may have to find out in turn.
+/// the peer has to say, which may have to find out in turn, and what other ranks have told.
 __device__ inline void find_lost(const LastWords& words, std::uint64_t timeout_ns, ExecutionFailure& what) {
   constexpr std::uint64_t kPatienceNs = 2'000'000'000;
   constexpr std::uint64_t kPatienceMinNs = 100'000'000;
@@ -96,6 +123,7 @@ __device__ inline void find_lost(const LastWords& words, std::uint64_t timeout_n
   const bool late = what.error == ETIMEDOUT;
   std::uint64_t patience_ns = kPatienceNs;
   if (late) {
+    if (was_told(words, peer, what)) return;
     words.speak({.why = LastWord::Why::waits, .rank = peer});
     patience_ns = timeout_ns < kPatienceMinNs ? kPatienceMinNs : timeout_ns < kPatienceNs ? timeout_ns : kPatienceNs;
   }
@@ -105,14 +133,13 @@ __device__ inline void find_lost(const LastWords& words, std::uint64_t timeout_n
   const bool each_other = waits && word.rank == words.rank;
   if (waits && !each_other) heard = words.listen(peer, word, kFindingOutNs);
   what.blame = Blame::unknown;
-  if (each_other) return;
-  if (heard > 0) {
+  if (heard > 0 && !each_other) {
     take_word(word, words.rank, what);
   } else if (heard == 0 || (heard == -ECONNRESET && !late)) {  // late: what was said to it may have reset it
     if (!waits) what.blame = Blame::peer;
-  } else if (late && heard == -ETIMEDOUT && !waits && !words.answers(peer)) {
-    what.blame = Blame::silent_peer;
   }
+  if (what.blame != Blame::unknown || was_told(words, -1, what)) return;
+  if (late && heard == -ETIMEDOUT && !waits && !words.answers(peer)) what.blame = Blame::silent_peer;
 }
 
 /// What is to be told of a failure.

@@ -1,5 +1,5 @@
 // While one failure is being reported something else fails, too. The rank that finds out still ends in time, and says
-// no rank to be lost that lives. It is rank 0 of three; the test plays the others, so that it decides who says what
+// no rank to be lost that lives. It is rank 0 of four; the test plays its peers, so that it decides which one says what
 // and when.
 #include "param_sync/executor/executor.hpp"
 #include "param_sync/executor/hello.hpp"
@@ -27,15 +27,16 @@ using gpusock::Endpoint;
 using gpusock::test::receive_whole;
 using gpusock::test::send_whole;
 
-constexpr int kRanks = 3, kNext = 1, kBefore = 2;  // in the ring rank 0 sends to one, and receives from the other
+// In the ring rank 0 sends to the next rank, receives from the one before it, and has no connection to the third.
+constexpr int kRanks = 4, kNext = 1, kThird = 2, kBefore = 3;
 constexpr std::uint64_t kShortNs = 100'000'000;
 constexpr std::uint64_t kPromisedNs = 8'000'000'000;  // docs/groups.md: after its deadline
 
 /// How rank 0 learns that something is wrong.
 enum class Report {
-  ended,  ///< rank 2 has ended its connection, and its last word has not come yet
-  late,   ///< rank 0 has waited for rank 2 in vain, and asks it; it never answers
-  asked,  ///< the same; rank 2 says that it waits, and later for whom
+  ended,  ///< rank 3 has ended its connection, and its last word has not come yet
+  late,   ///< rank 0 has waited for rank 3 in vain, and asks it; it never answers
+  asked,  ///< the same; rank 3 says that it waits, and later for whom
 };
 
 /// What happens meanwhile.
@@ -106,13 +107,44 @@ class PlayedRank {
   std::vector<gpusock::Socket> data_, words_;
 };
 
-class SecondFailures : public testing::TestWithParam<Cell> {
+/// Rank 0, connected to the peers that the test plays.
+class Played {
  public:
-  SecondFailures() {
-    executor_.begin_connect({zero_, next_.at(), before_.at()});
+  explicit Played(const char* link)
+      : zero_(executor_.listen(Endpoint::parse(std::string("127.0.0.1:0,link=") + link))) {
+    executor_.begin_connect({zero_, next_.at(), third_, before_.at()});
     for (PlayedRank* rank : {&next_, &before_}) rank->connect(zero_, hello(), executor_.channels());
     executor_.await_connect();
   }
+
+ protected:
+  static executor::Settings settings() {
+    executor::Settings settings;
+    settings.unit_bytes = 4096;
+    settings.last_words = true;
+    return settings;
+  }
+  static ChannelHello hello() {
+    ChannelHello hello;
+    hello[ChannelHelloField::version] = ChannelHello::kVersion;
+    hello[ChannelHelloField::nodes] = kRanks;
+    hello[ChannelHelloField::ring_bytes] = settings().ring_bytes;
+    hello[ChannelHelloField::unit_bytes] = settings().unit_bytes;
+    hello[ChannelHelloField::schedules] = executor::fingerprint({executor_test::make("ring", kRanks)});
+    return hello;
+  }
+
+  gpusock::Context context_;
+  executor::Executor executor_{context_, settings(), {executor_test::make("ring", kRanks)}};
+  gpusock::DeviceBuffer<float> tensor_{context_, 400};
+  Endpoint zero_;
+  Endpoint third_ = Endpoint::parse("127.0.0.1:9");
+  PlayedRank next_{kNext, zero_}, before_{kBefore, zero_};
+};
+
+class SecondFailures : public testing::TestWithParam<Cell>, public Played {
+ public:
+  SecondFailures() : Played(GetParam().link) {}
 
   /// Until the first failure is being reported.
   void fail_first() {
@@ -143,7 +175,7 @@ class SecondFailures : public testing::TestWithParam<Cell> {
     }
   }
 
-  /// On a busy machine rank 2's answer may come too late for rank 0, which does not know then.
+  /// On a busy machine rank 3's answer may come too late for rank 0, which does not know then.
   bool is_right(const std::string& said) const {
     const bool unknown = said.find("the lost rank is unknown") != std::string::npos;
     const bool named = said.find("rank 0: lost rank 1 (") != std::string::npos;
@@ -151,27 +183,6 @@ class SecondFailures : public testing::TestWithParam<Cell> {
   }
 
  protected:
-  static executor::Settings settings() {
-    executor::Settings settings;
-    settings.unit_bytes = 4096;
-    settings.last_words = true;
-    return settings;
-  }
-  static ChannelHello hello() {
-    ChannelHello hello;
-    hello[ChannelHelloField::version] = ChannelHello::kVersion;
-    hello[ChannelHelloField::nodes] = kRanks;
-    hello[ChannelHelloField::ring_bytes] = settings().ring_bytes;
-    hello[ChannelHelloField::unit_bytes] = settings().unit_bytes;
-    hello[ChannelHelloField::schedules] = executor::fingerprint({executor_test::make("ring", kRanks)});
-    return hello;
-  }
-
-  gpusock::Context context_;
-  executor::Executor executor_{context_, settings(), {executor_test::make("ring", kRanks)}};
-  gpusock::DeviceBuffer<float> tensor_{context_, 300};
-  Endpoint zero_ = executor_.listen(Endpoint::parse(std::string("127.0.0.1:0,link=") + GetParam().link));
-  PlayedRank next_{kNext, zero_}, before_{kBefore, zero_};
   std::vector<gpusock::test::Stranger> strangers_;
 };
 
@@ -197,6 +208,57 @@ std::vector<Cell> cells() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(, SecondFailures, testing::ValuesIn(cells()), Names::of);
+
+/// The rank that rank 0 waits for is stopped. Another one has told meanwhile why no rank goes on.
+class ToldByAnother : public testing::TestWithParam<const char*>, public Played {
+ public:
+  ToldByAnother() : Played(GetParam()) {}
+
+ protected:
+  static constexpr std::uint64_t kDeadlineNs = 1'000'000'000;  // also on a busy machine words come before it
+
+  std::string said(const LastWord& word) {
+    const auto run = executor_.start(0, tensor_.data(), tensor_.size(), kDeadlineNs);
+    next_.say({.why = LastWord::Why::waits, .rank = kBefore});
+    next_.say(word);
+    return gpusock::test::error_of([&] { executor_.wait(run); });
+  }
+  std::string name(int rank, const Endpoint& at) {
+    return "rank " + std::to_string(rank) + " (" + at.host_port() + ")";
+  }
+};
+
+TEST_P(ToldByAnother, TheLostRankIsNamedAtTheDeadlineAndToldOn) {
+  const std::string error = said({.why = LastWord::Why::lost, .rank = kThird});
+  EXPECT_NE(
+      error.find("rank 0: lost " + name(kThird, third_) + ": " + name(kNext, next_.at()) + " has lost it, and told so"),
+      std::string::npos)
+      << error;
+  const LastWord word = before_.hear();
+  EXPECT_EQ(word.why, LastWord::Why::lost);
+  EXPECT_EQ(word.rank, kThird);
+}
+
+TEST_P(ToldByAnother, AnInvalidArgumentIsNamed) {
+  const std::string error = said({.why = LastWord::Why::argument, .rank = kNext});
+  EXPECT_NE(error.find(name(kNext, next_.at()) + " was given an invalid argument"), std::string::npos) << error;
+}
+
+TEST_P(ToldByAnother, ARankThatIsGivenUpSaysSo) {
+  const std::string error = said({.why = LastWord::Why::lost, .rank = 0});
+  EXPECT_NE(error.find(name(kNext, next_.at()) + " has given this rank up"), std::string::npos) << error;
+}
+
+/// The word comes after the deadline, while rank 0 asks rank 3.
+TEST_P(ToldByAnother, TheLostRankIsNamedWhileTheOtherIsAsked) {
+  const auto run = executor_.start(0, tensor_.data(), tensor_.size(), kDeadlineNs);
+  EXPECT_EQ(before_.hear().why, LastWord::Why::waits);
+  next_.say({.why = LastWord::Why::lost, .rank = kThird});
+  const std::string error = gpusock::test::error_of([&] { executor_.wait(run); });
+  EXPECT_NE(error.find("lost " + name(kThird, third_)), std::string::npos) << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(, ToldByAnother, testing::Values("p2p", "tcp"), [](const auto& link) { return link.param; });
 
 }  // namespace
 }  // namespace second_failures_test
