@@ -1,17 +1,13 @@
 #include "bootstrap/bootstrap.hpp"
 
 #include "settings/launch.hpp"
+#include "bootstrap/place.hpp"
 #include "bootstrap/pmix_bootstrap.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "settings/config.hpp"
-#include "program/run.hpp"
-
-#include <cerrno>
 
 namespace param_sync {
 namespace {
-
-constexpr const char* kWhere = "where the nodes are to meet: ";
 
 /// All addresses are known beforehand.
 class PeerList : public Bootstrap {
@@ -31,17 +27,6 @@ class PeerList : public Bootstrap {
 };
 
 }  // namespace
-
-gpusock::Endpoint parse_place(const std::string& text) try {
-  return gpusock::Endpoint::parse(text);
-} catch (const gpusock::Error& error) {
-  if (error.code().value() != EINVAL) throw;
-  throw gpusock::program::Misuse(std::string(kWhere) + error.what());
-}
-
-void need_port(const gpusock::Endpoint& place, const std::string& text) {
-  if (place.port == 0) throw gpusock::program::Misuse(kWhere + text + " has no port");
-}
 
 std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, Config& config) {
   if (launch.pmix) return make_pmix_bootstrap(config);

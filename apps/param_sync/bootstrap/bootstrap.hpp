@@ -28,11 +28,6 @@ class Bootstrap {
   virtual void interrupt() noexcept {}
 };
 
-/// Endpoint::parse() of what a launcher's variables say; throws gpusock::program::Misuse where it is none.
-gpusock::Endpoint parse_place(const std::string& text);
-/// Throws gpusock::program::Misuse where it has no port, by which others could find it.
-void need_port(const gpusock::Endpoint& place, const std::string& text);
-
 /// The way that `launch` names; `config` gets the rank and the number of nodes.
 std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, Config& config);
 

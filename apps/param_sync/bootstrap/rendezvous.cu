@@ -1,5 +1,6 @@
 #include "bootstrap/rendezvous.hpp"
 
+#include "bootstrap/place.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "report/failure.hpp"
 #include "gpusock/greetings.cuh"
