@@ -17,6 +17,7 @@ using gpusock::Endpoint;
 using gpusock::kWaitAll;
 
 constexpr std::uint64_t kGreetingNs = 5'000'000'000;  // from a guest's connection to its greeting
+constexpr std::uint64_t kFarewellNs = 1'000'000'000;  // in which the end of a node that has died arrives
 constexpr auto kRetry = std::chrono::milliseconds(10);
 
 gpusock::Options options() {
@@ -125,14 +126,28 @@ std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
   return rank_ == 0 ? introduce_guests(mine) : be_introduced(mine);
 }
 
-/// True if the guest is a node of this run. Other programs are ignored; an invalid greeting of a node ends the run.
+/// True if the guest's connection has ended by then. A guest that lives says nothing after its greeting.
+bool Rendezvous::has_left(gpusock::Socket guest, Deadline by) const {
+  char byte;
+  const std::int64_t got = net_.recv(gpusock::this_thread(), guest, &byte, sizeof byte, 0, by);
+  return got <= 0 && got != -EAGAIN && got != -ETIMEDOUT;
+}
+
+/// True if the guest is a node of this run that was missing. Other programs are ignored; an invalid greeting of a node
+/// ends the run. A node that has died and was started again takes its place back.
 bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
   if (greeting.magic != kRendezvousMagic) {
     net_.close(thread, socket);
     return false;
   }
-  const bool twice = can_be(greeting, size_) && guests[greeting.rank].socket >= 0;
+  const gpusock::Socket before = can_be(greeting, size_) ? guests[greeting.rank].socket : -1;
+  const bool replaces = before >= 0 && has_left(before, Deadline::after_ns(kFarewellNs));
+  const bool twice = before >= 0 && !replaces;
+  if (twice && has_left(socket, Deadline::now())) {  // the one that died, which was heard after the other
+    net_.close(thread, socket);
+    return false;
+  }
   if (twice || !can_be(greeting, size_)) {
     const Answer refusal;
     net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, deadline_);
@@ -141,10 +156,11 @@ bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, st
                       std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
                       (twice ? ", that rank already among them" : ""));
   }
+  if (replaces) net_.close(thread, before);
   guests[greeting.rank] = {socket, {greeting.listens, {}}};
   Endpoint towards;
   if (local_.is_loopback() && net_.getsockname(socket, towards) == 0) local_ = towards;
-  return true;
+  return !replaces;
 }
 
 void Rendezvous::receive_guests(std::vector<Guest>& guests) {

@@ -31,6 +31,7 @@ class Rendezvous : public Bootstrap {
   void open();
   void reach();
   void receive_guests(std::vector<Guest>& guests);
+  bool has_left(gpusock::Socket guest, gpusock::Deadline by) const;
   bool take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests);
   std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
   std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
