@@ -58,7 +58,8 @@ class ResidentSums {
   SumsHandle start();
 
   /// Throws gpusock::Error where a sum has failed, which kernels see as -ECONNRESET: the message names the rank that
-  /// was lost. After a failure no sum ends; make new groups on all ranks.
+  /// was lost. After a failure no sum ends (but for one of a late rank that has all of its data by then); make new
+  /// groups on all ranks.
   void check();
 
  private:
