@@ -16,7 +16,7 @@ if(GPUSOCK_VERBS)
   list(APPEND gpusock_libraries gpusock_rdma)
 endif()
 if(NOT GPUSOCK_SANITIZE) # there only what tests need is built of it
-  list(APPEND gpusock_libraries param_sync_schedule param_sync_executor param_sync_group)
+  list(APPEND gpusock_libraries param_sync_schedule param_sync_executor param_sync_bootstrap param_sync_group)
   set(headers group.hpp parameters.hpp resident.cuh resident.hpp row_table.hpp rows.cuh)
   list(TRANSFORM headers PREPEND param_sync/)
   install(FILES ${headers} DESTINATION "${gpusock_headers_dir}/param_sync")

@@ -29,10 +29,11 @@ struct TensorPart {
   std::size_t end = 0;    ///< after the last one
 };
 
-/// One rank of a group. Set-up: each rank listens, the program tells all ranks all addresses, each rank connects. Then
-/// all ranks start the same operations in the same order, on tensors of the same size. Operations are asynchronous, and
-/// go one after the other. Tensors are float arrays that kernels reach: the memory of a gpusock::DeviceBuffer or a
-/// gpusock::Mapped; no other code uses them until the operation has ended. One host thread at a time.
+/// One rank of a group. Set-up: from_environment(), where a launcher has started all ranks. Else each rank listens, the
+/// program tells all ranks all addresses, each rank connects. Then all ranks start the same operations in the same
+/// order, on tensors of the same size. Operations are asynchronous, and go one after the other. Tensors are float
+/// arrays that kernels reach: the memory of a gpusock::DeviceBuffer or a gpusock::Mapped; no other code uses them until
+/// the operation has ended. One host thread at a time.
 ///
 /// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank all
 /// operations of all ranks fail (but for one of a late rank that has all of its data by then): make a new group. An
@@ -44,6 +45,16 @@ class Group {
   /// How long an operation may take that is given no other limit.
   static constexpr std::uint64_t kTimeoutNs = 30'000'000'000;
 
+  /// This process's rank of the group of all processes that a launcher has started, connected: mpirun, srun, torchrun,
+  /// Kubernetes, ./run cluster. By which variables ranks find each other: docs/many_hosts.md. A group of one rank where
+  /// no launcher is at work. `link`: of all connections. Each of the two waits, for the addresses of all ranks and for
+  /// their connections, takes `options.connect_timeout_ns` at most. Throws gpusock::Error: (EINVAL) a variable is
+  /// invalid, half set, or contradicts another one; (EACCES) ranks on several hosts need GPUSOCK_SECRET; (ETIMEDOUT,
+  /// ECONNREFUSED, …) who did not come, or cannot be reached; (EPROTO) ranks contradict each other; and as the
+  /// constructor, listen() and connect(). The context outlives the group.
+  static Group from_environment(gpusock::Context& context, const GroupOptions& options = {},
+                                gpusock::LinkKind link = gpusock::LinkKind::automatic);
+
   /// Rank `rank` of `nodes` (1 to 64). The context outlives the group. Throws gpusock::Error (EINVAL) where an option
   /// is invalid, (ENOBUFS) where the device cannot keep all blocks of a scheme resident at the same time.
   Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options = {});
@@ -51,6 +62,9 @@ class Group {
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
+
+  int rank() const;   ///< this one
+  int nodes() const;  ///< how many ranks there are
 
   /// Listens at `at`, which also names the link, and says where: port 0 is replaced.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
@@ -96,6 +110,7 @@ class Group {
   friend class Parameters;
   friend class ResidentSums;
   struct Impl;
+  explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -51,6 +51,8 @@ struct Measured {
 inline bool has_choice(const GroupOptions& options) { return options.all_reduce == "auto" && !options.deterministic; }
 
 struct Group::Impl {
+  Impl(gpusock::Context& of, int own_rank, int all, const GroupOptions& given);
+
   gpusock::Context& context;
   int rank;
   int nodes;
@@ -62,6 +64,9 @@ struct Group::Impl {
   std::uint32_t parameters_made = 0;
   std::size_t small_floats_max = kSmallFloats;
   std::optional<Measured> measured{};
+
+  gpusock::Endpoint listen(const gpusock::Endpoint& at);
+  void connect(const std::vector<gpusock::Endpoint>& to);
 
   /// Throws gpusock::Error (ENOTCONN).
   executor::Executor& ready() {

@@ -1,18 +1,21 @@
 #include "param_sync/group.hpp"
 
+#include "param_sync/bootstrap/bootstrap.hpp"
+#include "param_sync/bootstrap/pmix_bootstrap.hpp"
 #include "param_sync/group/connected_group.hpp"
 #include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/schemes.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 namespace param_sync {
 namespace {
 
 using schedule::Schedule;
 
-constexpr int kGroupNodesMax = 64;
 constexpr int kBroadcastChunks = 8;
 
 [[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "a group: " + why); }
@@ -50,8 +53,8 @@ Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic)
 namespace {
 
 std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& options) {
-  if (nodes < 1 || nodes > kGroupNodesMax) {
-    refuse(std::to_string(nodes) + " ranks, not 1 to " + std::to_string(kGroupNodesMax));
+  if (nodes < 1 || nodes > bootstrap::kRanksMax) {
+    refuse(std::to_string(nodes) + " ranks, not 1 to " + std::to_string(bootstrap::kRanksMax));
   }
   if (rank < 0 || rank >= nodes) {
     refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
@@ -76,26 +79,53 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
   return settings;
 }
 
-Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options)
-    : impl_(new Impl{
-          context, rank, nodes, options, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {
-  if (has_choice(options)) impl_->measured.emplace(context);
+Group::Impl::Impl(gpusock::Context& of, int own_rank, int all, const GroupOptions& given)
+    : context(of),
+      rank(own_rank),
+      nodes(all),
+      options(given),
+      executor(of, settings_of(rank, given), schedules_of(rank, all, given)) {
+  if (has_choice(given)) measured.emplace(of);
 }
+
+gpusock::Endpoint Group::Impl::listen(const gpusock::Endpoint& at) {
+  listens_at = at;
+  return executor.listen(at);
+}
+
+void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
+  if (connected) refuse("it is connected already");
+  executor.begin_connect(to);
+  executor.await_connect();
+  addresses = to;
+  connected = true;
+}
+
+Group Group::from_environment(gpusock::Context& context, const GroupOptions& options, gpusock::LinkKind link) {
+  const auto launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
+                                             bootstrap::pmix_is_there());
+  const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}), options.connect_timeout_ns);
+  auto made = std::make_unique<Impl>(context, others->rank(), others->size(), options);
+  gpusock::Endpoint at = others->where_to_listen();
+  at.link = link;
+  auto all = others->exchange_addresses(made->listen(at));
+  for (gpusock::Endpoint& address : all) address.link = link;
+  made->connect(all);
+  return Group(std::move(made));
+}
+
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options)
+    : impl_(std::make_unique<Impl>(context, rank, nodes, options)) {}
 
 Group::~Group() { impl_->executor.await_runs(); }
 
-gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) {
-  impl_->listens_at = at;
-  return impl_->executor.listen(at);
-}
+int Group::rank() const { return impl_->rank; }
+int Group::nodes() const { return impl_->nodes; }
 
-void Group::connect(const std::vector<gpusock::Endpoint>& addresses) {
-  if (impl_->connected) refuse("it is connected already");
-  impl_->executor.begin_connect(addresses);
-  impl_->executor.await_connect();
-  impl_->addresses = addresses;
-  impl_->connected = true;
-}
+gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) { return impl_->listen(at); }
+void Group::connect(const std::vector<gpusock::Endpoint>& addresses) { impl_->connect(addresses); }
 
 Group::Operation Group::all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns) {
   return impl_->ready().start(count <= impl_->small_floats_max ? kSmall : kLarge, data, count, timeout_ns);

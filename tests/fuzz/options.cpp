@@ -1,10 +1,9 @@
 // Options, from the environment and set by a program, and what launchers say in the environment: taken or refused with
 // EINVAL.
-#include "apps/param_sync/settings/hostlist.hpp"
-#include "apps/param_sync/settings/launch.hpp"
-#include "apps/param_sync/layout/layout.hpp"
 #include "gpusock/context/options.hpp"
 #include "gpusock/endpoint.hpp"
+#include "param_sync/bootstrap/hostlist.hpp"
+#include "param_sync/bootstrap/launch.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <cerrno>
@@ -34,8 +33,8 @@ void refuse_or(Do what) {
   }
 }
 
-void check_launch(const param_sync::Launch& launch) {
-  FUZZ_CHECK(launch.size >= 1 && launch.size <= param_sync::kNodesMax);
+void check_launch(const param_sync::bootstrap::Launch& launch) {
+  FUZZ_CHECK(launch.size >= 1 && launch.size <= param_sync::bootstrap::kRanksMax);
   FUZZ_CHECK(launch.rank >= 0 && launch.rank < launch.size);
   FUZZ_CHECK(launch.peers.empty() || launch.peers.size() == static_cast<std::size_t>(launch.size));
 }
@@ -75,13 +74,14 @@ FUZZ_TARGET(options) {
   refuse_or([] { Endpoint::parse("127.0.0.1:1"); });  // GPUSOCK_LINK
   for (const bool with_pmix : {false, true}) {
     refuse_or([&] {
-      const auto launch = param_sync::read_launch([](const char* name) { return std::getenv(name); }, with_pmix);
+      const auto launch = param_sync::bootstrap::read_launch([](const char* name) { return std::getenv(name); },
+                                                             with_pmix);
       if (launch && !launch->pmix) check_launch(*launch);
     });
   }
   refuse_or([&] {
-    const auto hosts = param_sync::expand_hosts(environment["SLURM_JOB_NODELIST"]);
-    FUZZ_CHECK(hosts.size() <= param_sync::kHostsMax);
+    const auto hosts = param_sync::bootstrap::expand_hosts(environment["SLURM_JOB_NODELIST"]);
+    FUZZ_CHECK(hosts.size() <= param_sync::bootstrap::kHostsMax);
   });
   for (const char* name : kVariables) unsetenv(name);
 }

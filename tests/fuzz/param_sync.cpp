@@ -6,7 +6,7 @@
 #include "param_sync/executor/lane.cuh"
 #include "param_sync/update/sgd.hpp"
 #include "apps/param_sync/training/hello.cuh"
-#include "apps/param_sync/bootstrap/rendezvous_messages.hpp"
+#include "param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
 
 #include <cstring>
@@ -93,21 +93,22 @@ void check_place(const ResolvedEndpoint& at) {
   FUZZ_CHECK(!at.to_string().empty() && !to_string(at.link).empty());
 }
 
-/// What is said where nodes meet: a greeting of one of five, and rank 0's answer. Whatever is taken can be gone by.
+/// What is said where ranks meet: a greeting of one of five, and rank 0's answer. Whatever is taken can be gone by.
 void meet(Input& input) {
   constexpr int kSize = 5;
+  using bootstrap::Answer, bootstrap::Greeting;
   Greeting honest_greeting, greeting;
   honest_greeting.rank = 1 + input.byte() % (kSize - 1);
   honest_greeting.size = kSize;
   honest_greeting.listens = WireStream::here();
-  if (from_bytes(near_honest(input, honest_greeting, ""), greeting) && can_be(greeting, kSize)) {
+  if (from_bytes(near_honest(input, honest_greeting, ""), greeting) && bootstrap::can_be(greeting, kSize)) {
     FUZZ_CHECK(greeting.rank >= 1 && greeting.rank < kSize);
     check_place(greeting.listens);
   }
   Answer honest_answer, answer;
   for (ResolvedEndpoint& at : honest_answer.listens) at = WireStream::here();
   if (!from_bytes(near_honest(input, honest_answer, ""), answer)) return;
-  const auto places = places_in(answer, kSize);
+  const auto places = bootstrap::places_in(answer, kSize);
   FUZZ_CHECK(places.empty() || places.size() == kSize);
   for (const Endpoint& at : places) check_place(at);
 }

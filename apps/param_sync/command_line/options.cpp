@@ -1,9 +1,9 @@
 #include "command_line/options.hpp"
 
-#include "bootstrap/pmix_bootstrap.hpp"
 #include "layout/layout.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
+#include "param_sync/bootstrap/pmix_bootstrap.hpp"
 #include "param_sync/schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -188,7 +188,14 @@ void take_texts(const Texts& texts, Config& config) {
 void read_environment(const Texts& texts, Config& config) {
   const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process ||
                       config.serial;
-  if (!chosen) config.launch = read_launch([](const char* name) { return std::getenv(name); }, pmix_is_there());
+  if (chosen) return;
+  try {
+    config.launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
+                                           bootstrap::pmix_is_there());
+  } catch (const gpusock::Error& error) {
+    throw gpusock::Error::with_cause(
+        EINVAL, error.what() + std::string("; or give --nodes to start all nodes here, whatever the environment says"));
+  }
 }
 
 /// What the options' own checks cannot see. Empty where all is well.
@@ -235,7 +242,7 @@ std::string misuse(const Config& config) {
         "this one's included",
         config.peers.size(), config.nodes);
   }
-  const std::string same = problem_of_peers(config.peers);
+  const std::string same = bootstrap::problem_of_peers(config.peers);
   if (!same.empty()) return "--peers " + same;
   for (const std::string& peer : config.peers) {
     try {

@@ -1,11 +1,13 @@
 #include "runs/runs.hpp"
 
-#include "bootstrap/bootstrap.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "layout/layout.hpp"
 #include "plan/plan.hpp"
 #include "report/progress.hpp"
 #include "runs/control.hpp"
+#include "param_sync/bootstrap/bootstrap.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
@@ -13,12 +15,17 @@
 
 #include <sys/prctl.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace param_sync {
 namespace {
+
+static_assert(bootstrap::kRanksMax == kNodesMax);
 
 gpusock::Endpoint with_link(const std::string& text, gpusock::LinkKind link) {
   gpusock::Endpoint endpoint = gpusock::Endpoint::parse(text);
@@ -124,18 +131,43 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
+/// What `meet` does with the other nodes. Its errors in the program's words.
+template <class Meet>
+auto met(const std::atomic<bool>& stopped, Meet meet) try {
+  return meet();
+} catch (const bootstrap::MeetingFailure& failure) {
+  if (stopped) throw Interrupted();
+  using gpusock::program::Attempt;
+  throw gpusock::program::SocketFailure(failure.tried, failure.is_listening ? Attempt::listening : Attempt::connecting,
+                                        failure.code().value(), failure.place);
+} catch (const gpusock::Error& error) {
+  if (stopped) throw Interrupted();
+  const std::string instead = error.what() +
+                              std::string("; or give --nodes to start all nodes here without a launcher");
+  if (error.code().value() == EINVAL) throw gpusock::program::Misuse(instead);
+  if (error.code().value() == EIO) throw gpusock::Error::with_cause(EIO, instead);
+  throw;
+}
+
 /// Puts the rank that the launcher gives this node into `config`.
 Trained train_launched(Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
-  const auto bootstrap = make_bootstrap(*config.launch, config);
+  std::atomic<bool> stopped{false};
+  const auto others = met(stopped, [&] {
+    return bootstrap::make_bootstrap(*config.launch, static_cast<std::uint64_t>(config.timeout_s * 1e9));
+  });
+  config.rank = others->rank();
+  config.nodes = others->size();
   Node node(config, data);
   gpusock::program::StopWatcher watcher([&](int) {
+    stopped = true;
     node.request_stop();
-    bootstrap->interrupt();
+    others->interrupt();
   });
-  gpusock::Endpoint at = bootstrap->where_to_listen();
+  gpusock::Endpoint at = met(stopped, [&] { return others->where_to_listen(); });
   at.link = config.link;
-  auto peers = bootstrap->exchange_addresses(node.listen(at));
+  at = node.listen(at);
+  auto peers = met(stopped, [&] { return others->exchange_addresses(at); });
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
   node.connect(peers);
   if (config.rank != 0) return train(node, {});

@@ -1,9 +1,8 @@
 #pragma once
 /// @file What a run is: the settings that the command line gives, and the nodes are made from.
 
-#include "settings/launch.hpp"
-
 #include "gpusock/endpoint.hpp"
+#include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/cost/exchange_prices.hpp"
 
 #include <algorithm>
@@ -46,12 +45,13 @@ struct Config {
   std::string resume;                    ///< "latest" or a step; empty: from the beginning
 
   // This process's part
-  int rank = -1;                   ///< -1: all nodes, see below
-  std::vector<std::string> peers;  ///< HOST:PORT of each rank, this one's included
-  bool in_process = false;         ///< all nodes as threads and contexts of this process
-  bool serial = false;             ///< all nodes' work one after the other, without sockets
-  std::optional<Launch> launch;    ///< where neither --nodes nor a way to run was chosen, and a launcher gives the rank
-  int control_fd = -1;             ///< rank started by a cluster: the socket to it
+  int rank = -1;                            ///< -1: all nodes, see below
+  std::vector<std::string> peers;           ///< HOST:PORT of each rank, this one's included
+  bool in_process = false;                  ///< all nodes as threads and contexts of this process
+  bool serial = false;                      ///< all nodes' work one after the other, without sockets
+  std::optional<bootstrap::Launch> launch;  ///< where neither --nodes nor a way to run was chosen, and a launcher gives
+                                            ///< the rank
+  int control_fd = -1;                      ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;
   std::string trace_file;

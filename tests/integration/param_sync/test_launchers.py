@@ -1,4 +1,4 @@
-"""What param_sync promises to those who start its nodes with a launcher. Run by ctest."""
+"""What param_sync, and groups of other programs, promise to those who start their ranks with a launcher. Run by ctest."""
 import os
 import pathlib
 import random
@@ -34,6 +34,19 @@ class Launchers(unittest.TestCase):
         self.addCleanup(lambda: process.poll() is not None or (process.kill(), process.communicate()))
         return process
 
+    def start_group(self, *command, **variables):
+        """A rank of the example all_reduce."""
+        process = subprocess.Popen([*command, os.environ["ALL_REDUCE"], "--floats", "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=without_launcher(**variables))
+        self.addCleanup(lambda: process.poll() is not None or (process.kill(), process.communicate()))
+        return process
+
+    def expect_sum(self, ranks, starts):
+        """They sum 1 + 2 + ... + `ranks`, which rank 0 tells."""
+        ends = [self.end(rank) for rank in starts]
+        self.assertEqual([status for status, _, _ in ends], [0] * len(ends), ends)
+        self.assertEqual("".join(out for _, out, _ in ends), f"{ranks} ranks: the sum is {ranks * (ranks + 1) / 2:.6f}\n")
+
     def end(self, process):
         out, err = process.communicate(timeout=support.PATIENCE_S)
         return process.returncode, out, err
@@ -50,6 +63,7 @@ class Launchers(unittest.TestCase):
         status, _, err = self.end(self.start(*arguments, **variables))
         self.assertEqual(status, 2, err)
         self.assertIn(words, err)
+        self.assertIn("give --nodes", err)
 
     def torch(self, rank, address, size=3, arguments=(), **more):
         host, port = address.split(":")
@@ -75,6 +89,34 @@ class Launchers(unittest.TestCase):
             # mpirun gives each process a terminal of its own, and here a pipe gets what comes from it.
             self.assertNotRegex(out + err, r"[\x00-\x08\x0b-\x1f\x7f]", "control characters in a log")
             self.assertTrue(results.exists())
+
+    @unittest.skipUnless(shutil.which("mpirun"), "Open MPI is not installed")
+    @unittest.skipUnless(WITH_PMIX, "built without PMIx")
+    def test_a_group_of_ranks_that_mpirun_starts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            forgiven = pathlib.Path(folder) / "forgiven"
+            forgiven.write_text("leak:libpmix\n")
+            self.expect_sum(3, [self.start_group("mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", TMPDIR=folder,
+                                                 LSAN_OPTIONS=f"suppressions={forgiven}:print_suppressions=0")])
+
+    def test_a_group_of_ranks_that_meet_or_know_each_other(self):
+        address, = support.own_addresses(1)
+        host, port = address.split(":")
+        self.expect_sum(3, [self.start_group(RANK=rank, WORLD_SIZE=3, MASTER_ADDR=host, MASTER_PORT=port) for rank in range(3)])
+        peers = ",".join(support.own_addresses(3))
+        self.expect_sum(3, [self.start_group(GPUSOCK_RANK=rank, GPUSOCK_SIZE=3, GPUSOCK_PEERS=peers) for rank in range(3)])
+
+    def test_a_group_without_a_launcher_is_one_rank(self):
+        self.expect_sum(1, [self.start_group()])
+
+    def test_a_group_says_which_variable_is_wrong(self):
+        for words, variables in (("GPUSOCK_RANK is set, but not GPUSOCK_SIZE", {"GPUSOCK_RANK": 0}),
+                                 ("RANK=2 contradicts WORLD_SIZE=2", {"RANK": 2, "WORLD_SIZE": 2, "MASTER_ADDR": "a", "MASTER_PORT": 1}),
+                                 ("the port is missing", {"GPUSOCK_RANK": 1, "GPUSOCK_SIZE": 2, "GPUSOCK_RENDEZVOUS": "127.0.0.1"})):
+            status, _, err = self.end(self.start_group(**variables))
+            self.assertEqual(status, 1, err)
+            self.assertIn(words, err)
+            self.assertNotIn("--nodes", err)  # an option of another program
 
     def test_pmix_without_its_launcher_is_a_failure_that_says_so(self):
         gone = {"PMIX_RANK": 0, "PMIX_NAMESPACE": "gone", "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 2}
@@ -131,7 +173,7 @@ class Launchers(unittest.TestCase):
         address, = support.own_addresses(1)
         status, _, err = self.end(self.torch(0, address, arguments=("--timeout", 0.5)))
         self.assertEqual(status, 1)
-        self.assertIn(f"not all nodes came to {address}: no word from rank 1, 2", err)
+        self.assertIn(f"not all ranks came to {address}: no word from rank 1, 2", err)
         status, _, err = self.end(self.torch(1, address, arguments=("--timeout", 0.5)))
         self.assertEqual(status, 1)
         self.assertIn(f"rank 1 cannot reach rank 0 at {address}", err)
@@ -143,7 +185,7 @@ class Launchers(unittest.TestCase):
             nodes = [self.torch(0, address, **soon), self.torch(1, address, **soon), self.torch(1, address, **soon, **others)]
             ends = [self.end(node) for node in nodes]
             self.assertNotIn(0, [status for status, _, _ in ends])
-            self.assertIn(f"a node came that says it is rank 1 of {others['size']}", ends[0][2])
+            self.assertIn(f"a rank came that says it is rank 1 of {others['size']}", ends[0][2])
 
     def test_strangers_do_not_count(self):
         """One speaks another language; more than there is time for say nothing, one after the other."""

@@ -1,5 +1,5 @@
 // Lists of hosts, as Slurm writes them.
-#include "settings/hostlist.hpp"
+#include "param_sync/bootstrap/hostlist.hpp"
 
 #include "gpusock/error.hpp"
 
@@ -8,7 +8,7 @@
 namespace {
 
 using Names = std::vector<std::string>;
-using param_sync::expand_hosts;
+using param_sync::bootstrap::expand_hosts;
 
 TEST(HostList, PlainNamesStayInTheirOrder) {
   EXPECT_EQ(expand_hosts("login"), (Names{"login"}));
@@ -33,7 +33,7 @@ TEST(HostList, WhatCannotBeIsRefused) {
         "n[0-999]m[0-999]", "n[0-18446744073709551615]", "n[99999999999999999999]"}) {
     EXPECT_THROW(expand_hosts(list), gpusock::Error) << list;
   }
-  EXPECT_EQ(expand_hosts("n[0-65535]").size(), param_sync::kHostsMax);
+  EXPECT_EQ(expand_hosts("n[0-65535]").size(), param_sync::bootstrap::kHostsMax);
 }
 
 }  // namespace

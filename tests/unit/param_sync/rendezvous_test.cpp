@@ -1,7 +1,7 @@
 // Nodes that come twice to the place where all meet: rank 0 of three. The test plays the others, so that it decides
 // which one lives.
-#include "bootstrap/rendezvous.hpp"
-#include "bootstrap/rendezvous_messages.hpp"
+#include "param_sync/bootstrap/rendezvous.hpp"
+#include "param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/whole.hpp"
 
@@ -15,7 +15,7 @@
 namespace rendezvous_test {
 namespace {
 
-using namespace param_sync;
+using namespace param_sync::bootstrap;
 using gpusock::Endpoint;
 using gpusock::Socket;
 using gpusock::test::receive_whole;
@@ -54,7 +54,7 @@ class RendezvousTest : public ::testing::Test {
   gpusock::Context context_;
   gpusock::Net net_ = context_.net();
   Endpoint at_ = free_port();
-  Rendezvous zero_{at_.host_port(), 0, kNodes, gpusock::kPatienceNs / 1e9};
+  Rendezvous zero_{at_.host_port(), 0, kNodes, gpusock::kPatienceNs};
   std::future<std::vector<Endpoint>> all_;
 };
 

@@ -1,10 +1,8 @@
-#include "settings/launch.hpp"
+#include "param_sync/bootstrap/launch.hpp"
 
-#include "settings/hostlist.hpp"
-#include "layout/layout.hpp"
+#include "param_sync/bootstrap/hostlist.hpp"
 
 #include "gpusock/error.hpp"
-#include "program/arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +10,7 @@
 #include <cerrno>
 #include <charconv>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 namespace {
 
 /// What a launcher calls rank and size.
@@ -26,11 +24,20 @@ constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 constexpr Names kTorch{"RANK", "WORLD_SIZE"};
 constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", true};
 
-constexpr const char* kInstead = "; or give --nodes to start all nodes here, whatever the environment says";
 constexpr int kSlurmPorts = 10000;
 constexpr int kSlurmPortMin = 20000;
 
-[[noreturn]] void refuse_environment(const std::string& why) { throw gpusock::Error(EINVAL, why + kInstead); }
+[[noreturn]] void refuse_environment(const std::string& why) { throw gpusock::Error(EINVAL, why); }
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> all;
+  for (std::size_t begin = 0; begin != std::string::npos;) {
+    const std::size_t comma = list.find(',', begin);
+    all.push_back(list.substr(begin, comma - begin));
+    begin = comma == std::string::npos ? comma : comma + 1;
+  }
+  return all;
+}
 
 /// A variable's text; one that is empty counts as not set, so that a script may clear it.
 std::string text(const Environment& variable, const char* name) {
@@ -59,8 +66,8 @@ std::optional<Launch> identity(const Environment& variable, const Names& names) 
   launch.source = names.rank;
   launch.size = number(variable, names.size, 1 << 20);
   launch.rank = number(variable, names.rank, 1 << 20);
-  if (launch.size < 1 || launch.size > kNodesMax) {
-    refuse_environment(fmt::format("{}={}: this program runs on 1 to {} nodes", names.size, launch.size, kNodesMax));
+  if (launch.size < 1 || launch.size > kRanksMax) {
+    refuse_environment(fmt::format("{}={}: there are 1 to {} ranks", names.size, launch.size, kRanksMax));
   }
   if (launch.rank >= launch.size) {
     refuse_environment(fmt::format("{}={} contradicts {}={}: ranks are 0 to {}", names.rank, launch.rank, names.size,
@@ -69,8 +76,8 @@ std::optional<Launch> identity(const Environment& variable, const Names& names) 
   return launch;
 }
 
-/// The identity that counts. Slurm's yields to the others: its tasks are what mpirun and torchrun start their nodes
-/// from.
+/// The identity that counts. Slurm's yields to the others: its tasks are what mpirun and torchrun start their
+/// ranks from.
 std::optional<Launch> identity(const Environment& variable) {
   std::optional<Launch> first;
   for (const Names& names : {kOurs, kOpenMpi, kTorch}) {
@@ -88,12 +95,12 @@ std::optional<Launch> identity(const Environment& variable) {
 }
 
 void take_peers(const std::string& list, Launch& launch) {
-  launch.peers = gpusock::program::split(list);
+  launch.peers = split(list);
   const std::string problem = problem_of_peers(launch.peers);
-  if (!problem.empty()) throw gpusock::Error(EINVAL, "GPUSOCK_PEERS " + problem);
+  if (!problem.empty()) refuse_environment("GPUSOCK_PEERS " + problem);
   if (launch.peers.size() == static_cast<std::size_t>(launch.size)) return;
   refuse_environment(
-      fmt::format("GPUSOCK_PEERS lists {} addresses, but there are {} nodes: list HOST:PORT of every rank",
+      fmt::format("GPUSOCK_PEERS lists {} addresses, but there are {} ranks: list HOST:PORT of every rank",
                   launch.peers.size(), launch.size));
 }
 
@@ -178,11 +185,11 @@ std::optional<Launch> read_launch(const Environment& variable, bool with_pmix) {
     launch->rendezvous.clear();
   } else if (launch->peers.empty() && launch->rendezvous.empty()) {
     refuse_environment(fmt::format(
-        "{} says that this is one of {} nodes, but nothing where the others are: set GPUSOCK_RENDEZVOUS=HOST:PORT, "
+        "{} says that this is one of {} ranks, but nothing where the others are: set GPUSOCK_RENDEZVOUS=HOST:PORT, "
         "where rank 0 is to wait for them, or GPUSOCK_PEERS=HOST:PORT,... of all ranks",
         launch->source, launch->size));
   }
   return launch;
 }
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

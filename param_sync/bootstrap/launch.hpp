@@ -1,23 +1,25 @@
 #pragma once
 /// @file Which rank this process is, if a launcher (mpirun, srun, torchrun, ./run cluster, Kubernetes) has started all
-/// nodes.
+/// ranks.
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 
-/// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the nodes find each other; none
-/// where there is one node only.
+inline constexpr int kRanksMax = 64;  ///< of a launcher
+
+/// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the ranks find each other; none
+/// where there is one rank only.
 struct Launch {
   int rank = 0;
-  int size = 0;
-  std::string source;              ///< the variable that holds the rank, for messages
-  std::vector<std::string> peers;  ///< HOST:PORT of each rank
-  std::string rendezvous;          ///< HOST:PORT where rank 0 waits for the others
-  bool pmix = false;               ///< by PMIx, which may also know the rank and size better
+  int size = 0;                      ///< 0: only PMIx knows
+  std::string source{};              ///< the variable that holds the rank, for messages
+  std::vector<std::string> peers{};  ///< HOST:PORT of each rank
+  std::string rendezvous{};          ///< HOST:PORT where rank 0 waits for the others
+  bool pmix = false;                 ///< by PMIx, which may also know the rank and size better
 };
 
 /// What is wrong with a list of the ranks' addresses, or nothing: two ranks have the same.
@@ -28,9 +30,9 @@ using Environment = std::function<const char*(const char*)>;
 
 /// What the environment says; nothing where no launcher is at work. `with_pmix`: could PMIx be asked. The rank is,
 /// first of all, GPUSOCK_RANK (with GPUSOCK_SIZE), OMPI_COMM_WORLD_RANK (OMPI_COMM_WORLD_SIZE), RANK (WORLD_SIZE) or
-/// SLURM_PROCID (SLURM_NTASKS); PMIX_RANK alone will do with PMIx. The nodes meet by GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS,
+/// SLURM_PROCID (SLURM_NTASKS); PMIX_RANK alone will do with PMIx. The ranks meet by GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS,
 /// PMIx, MASTER_ADDR and MASTER_PORT, or on the first host of Slurm's list. Throws gpusock::Error (EINVAL) that names
 /// the variables where they are half set or contradict each other.
 std::optional<Launch> read_launch(const Environment& variable, bool with_pmix);
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,11 +1,11 @@
-#include "settings/hostlist.hpp"
+#include "param_sync/bootstrap/hostlist.hpp"
 
 #include "gpusock/error.hpp"
 
 #include <cerrno>
 #include <charconv>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 namespace {
 
 [[noreturn]] void refuse_list(std::string_view list, const std::string& why) {
@@ -91,4 +91,4 @@ std::vector<std::string> expand_hosts(std::string_view list) {
   return hosts;
 }
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

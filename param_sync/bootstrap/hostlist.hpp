@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 
 inline constexpr std::size_t kHostsMax = 65536;  ///< a list of more is refused
 
@@ -13,4 +13,4 @@ inline constexpr std::size_t kHostsMax = 65536;  ///< a list of more is refused
 /// "login,rack[0-1]node[01-03,7]". Numbers keep their width. Throws gpusock::Error (EINVAL) that shows what cannot be.
 std::vector<std::string> expand_hosts(std::string_view list);
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,10 +1,6 @@
-#include "bootstrap/pmix_bootstrap.hpp"
+#include "param_sync/bootstrap/pmix_bootstrap.hpp"
 
-#include "bootstrap/local_address.hpp"
-#include "settings/config.hpp"
-#include "layout/layout.hpp"
-#include "report/failure.hpp"
-#include "program/run.hpp"
+#include "param_sync/bootstrap/local_address.hpp"
 
 #include <fmt/format.h>
 
@@ -19,7 +15,7 @@
 #include <pmix.h>
 #endif
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 
 #if GPUSOCK_HAS_PMIX
 namespace {
@@ -54,7 +50,7 @@ const Library& library() {
 
 void check(pmix_status_t status, const std::string& what) {
   if (status == PMIX_SUCCESS) return;
-  throw gpusock::Error(EIO, fmt::format("PMIx: {}: {}; give --nodes to start all nodes here without it", what,
+  throw gpusock::Error(EIO, fmt::format("PMIx: {}: {}; set GPUSOCK_RANK and GPUSOCK_SIZE to do without it", what,
                                         GPUSOCK_PMIX(PMIx_Error_string)(status)));
 }
 
@@ -94,8 +90,8 @@ class Session {
     std::memset(&value, 0, sizeof value);
     value.type = PMIX_STRING;
     value.data.string = text.data();
-    check(GPUSOCK_PMIX(PMIx_Put)(PMIX_GLOBAL, kKey, &value), "publishing this node's address failed");
-    check(GPUSOCK_PMIX(PMIx_Commit)(), "publishing this node's address failed");
+    check(GPUSOCK_PMIX(PMIx_Put)(PMIX_GLOBAL, kKey, &value), "publishing this rank's address failed");
+    check(GPUSOCK_PMIX(PMIx_Commit)(), "publishing this rank's address failed");
   }
 
   std::string published_by(int rank) const {
@@ -113,7 +109,7 @@ class Session {
     collect_.value.type = PMIX_BOOL;
     collect_.value.data.flag = true;
     all_ = of_rank(PMIX_RANK_WILDCARD);
-    check(GPUSOCK_PMIX(PMIx_Fence_nb)(&all_, 1, &collect_, 1, done, argument), "meeting the other nodes failed");
+    check(GPUSOCK_PMIX(PMIx_Fence_nb)(&all_, 1, &collect_, 1, done, argument), "meeting the other ranks failed");
   }
 
  private:
@@ -149,11 +145,11 @@ struct FenceCompletion {
 
 class PmixBootstrap : public Bootstrap {
  public:
-  explicit PmixBootstrap(Config& config) : timeout_s_(config.timeout_s) {
-    config.rank = session_.rank();
-    config.nodes = size_ = session_.job_number(PMIX_JOB_SIZE);
-    if (size_ > kNodesMax)
-      throw gpusock::program::Misuse(fmt::format("{} processes: this program runs on 1 to {} nodes", size_, kNodesMax));
+  explicit PmixBootstrap(std::uint64_t timeout_ns) : timeout_(timeout_ns) {
+    rank_ = session_.rank();
+    size_ = session_.job_number(PMIX_JOB_SIZE);
+    if (size_ > kRanksMax)
+      throw gpusock::Error(EINVAL, fmt::format("{} processes: there are 1 to {} ranks", size_, kRanksMax));
     one_host_ = session_.job_number(PMIX_LOCAL_SIZE) == size_;
   }
 
@@ -163,7 +159,7 @@ class PmixBootstrap : public Bootstrap {
     if (one_host_) return at;
     if (gpusock::Options::from_env().secret.empty()) {
       throw gpusock::Error(EACCES,
-                           "nodes on several hosts need a secret: set GPUSOCK_SECRET to the same text for all of them "
+                           "ranks on several hosts need a secret: set GPUSOCK_SECRET to the same text for all of them "
                            "(mpirun -x GPUSOCK_SECRET)");
     }
     address_ = local_address();
@@ -194,17 +190,16 @@ class PmixBootstrap : public Bootstrap {
  private:
   void await() {
     std::unique_lock lock(arrival_->mutex);
-    const bool woken = arrival_->changed.wait_for(lock, std::chrono::duration<double>(timeout_s_),
+    const bool woken = arrival_->changed.wait_for(lock, timeout_,
                                                   [&] { return arrival_->arrived || arrival_->interrupted; });
-    if (arrival_->interrupted) throw Interrupted();
-    if (!woken) throw gpusock::Error(ETIMEDOUT, "not all nodes of the PMIx job came within --timeout");
-    check(arrival_->status, "meeting the other nodes failed");
+    if (arrival_->interrupted) throw gpusock::Error(ECANCELED, "meeting the other ranks of the PMIx job");
+    if (!woken) throw gpusock::Error(ETIMEDOUT, "not all ranks of the PMIx job came in time");
+    check(arrival_->status, "meeting the other ranks failed");
   }
 
-  double timeout_s_;
+  std::chrono::nanoseconds timeout_;
   std::shared_ptr<FenceCompletion> arrival_ = std::make_shared<FenceCompletion>();
   Session session_;
-  int size_ = 0;
   bool one_host_ = false;
   gpusock::Endpoint address_;
 };
@@ -213,16 +208,18 @@ class PmixBootstrap : public Bootstrap {
 
 bool pmix_is_there() { return library().loaded(); }
 
-std::unique_ptr<Bootstrap> make_pmix_bootstrap(Config& config) { return std::make_unique<PmixBootstrap>(config); }
+std::unique_ptr<Bootstrap> make_pmix_bootstrap(std::uint64_t timeout_ns) {
+  return std::make_unique<PmixBootstrap>(timeout_ns);
+}
 
 #else
 
 bool pmix_is_there() { return false; }
 
-std::unique_ptr<Bootstrap> make_pmix_bootstrap(Config&) {
-  throw gpusock::Error(ENOTSUP, "this program was built without PMIx (GPUSOCK_WITH_PMIX)");
+std::unique_ptr<Bootstrap> make_pmix_bootstrap(std::uint64_t) {
+  throw gpusock::Error(ENOTSUP, "the library was built without PMIx (GPUSOCK_WITH_PMIX)");
 }
 
 #endif
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,4 +1,4 @@
-#include "bootstrap/local_address.hpp"
+#include "param_sync/bootstrap/local_address.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <optional>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 namespace {
 
 gpusock::Endpoint endpoint_of(const in_addr& address) {
@@ -61,4 +61,4 @@ gpusock::Endpoint local_address() {
   return endpoint_of(loopback);
 }
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,13 +1,12 @@
 #pragma once
-/// @file Nodes that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
+/// @file Ranks that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
 
-#include "bootstrap/bootstrap.hpp"
-#include "program/socket_failure.hpp"
+#include "param_sync/bootstrap/bootstrap.hpp"
 
 #include <atomic>
 #include <string>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 
 struct Greeting;
 
@@ -15,7 +14,7 @@ struct Greeting;
 class Rendezvous : public Bootstrap {
  public:
   /// `at` is the HOST:PORT at which rank 0 waits for the others.
-  Rendezvous(std::string at, int rank, int size, double timeout_s);
+  Rendezvous(std::string at, int rank, int size, std::uint64_t timeout_ns);
 
   gpusock::Endpoint where_to_listen() override;
   std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) override;
@@ -36,12 +35,9 @@ class Rendezvous : public Bootstrap {
   std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
   std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
   [[noreturn]] void fail(std::int64_t error, const std::string& what) const;
-  [[noreturn]] void fail_to_open(const std::string& what, gpusock::program::Attempt attempt,
-                                 const gpusock::Endpoint& at) const;
+  [[noreturn]] void fail_to_open(const std::string& what, bool listening, const gpusock::Endpoint& at) const;
 
   std::string at_;
-  int rank_;
-  int size_;
   gpusock::Context context_;
   gpusock::Net net_;
   gpusock::Deadline deadline_;
@@ -50,4 +46,4 @@ class Rendezvous : public Bootstrap {
   std::atomic<bool> interrupted_{false};
 };
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,15 +1,15 @@
-#include "bootstrap/rendezvous.hpp"
+#include "param_sync/bootstrap/rendezvous.hpp"
 
-#include "bootstrap/place.hpp"
-#include "bootstrap/rendezvous_messages.hpp"
-#include "report/failure.hpp"
+#include "param_sync/bootstrap/place.hpp"
+#include "param_sync/bootstrap/rendezvous_messages.hpp"
+
 #include "gpusock/greetings.cuh"
 
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
-namespace param_sync {
+namespace param_sync::bootstrap {
 namespace {
 
 using gpusock::Deadline;
@@ -23,8 +23,8 @@ constexpr auto kRetry = std::chrono::milliseconds(10);
 gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
   options.p2p = false;  // a few messages
-  options.sockets_max = 4 * kNodesMax;
-  options.connections_max = 2 * kNodesMax;  // guests, and others that knock
+  options.sockets_max = 4 * kRanksMax;
+  options.connections_max = 2 * kRanksMax;  // guests, and others that knock
   options.observe.clear();
   return options;
 }
@@ -45,13 +45,11 @@ Endpoint everywhere(const Endpoint& like) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(std::string at, int rank, int size, double timeout_s)
-    : at_(std::move(at)),
-      rank_(rank),
-      size_(size),
-      context_(options()),
-      net_(context_.net()),
-      deadline_(Deadline::after_ns(static_cast<std::uint64_t>(timeout_s * 1e9))) {}
+Rendezvous::Rendezvous(std::string at, int rank, int size, std::uint64_t timeout_ns)
+    : at_(std::move(at)), context_(options()), net_(context_.net()), deadline_(Deadline::after_ns(timeout_ns)) {
+  rank_ = rank;
+  size_ = size;
+}
 
 void Rendezvous::interrupt() noexcept {
   interrupted_ = true;
@@ -59,13 +57,11 @@ void Rendezvous::interrupt() noexcept {
 }
 
 void Rendezvous::fail(std::int64_t error, const std::string& what) const {
-  if (interrupted_) throw Interrupted();
-  throw gpusock::Error(static_cast<int>(-error), what);
+  throw gpusock::Error(interrupted_ ? ECANCELED : static_cast<int>(-error), what);
 }
 
-void Rendezvous::fail_to_open(const std::string& what, gpusock::program::Attempt attempt, const Endpoint& at) const {
-  if (interrupted_) throw Interrupted();
-  throw gpusock::program::SocketFailure(what, attempt, -socket_, at);
+void Rendezvous::fail_to_open(const std::string& what, bool listening, const Endpoint& at) const {
+  throw MeetingFailure(interrupted_ ? ECANCELED : -socket_, what, listening, at);
 }
 
 /// The place to meet. Its name may become known only once rank 0 is up (Kubernetes), so this tries again.
@@ -77,9 +73,9 @@ Endpoint Rendezvous::look_up() const {
       need_port(at, at_);
       if (at.is_loopback() || !context_.options().secret.empty()) return at;
       throw gpusock::Error(
-          EACCES, "nodes that meet at " + at_ + " need a secret: set GPUSOCK_SECRET to the same text for all of them");
+          EACCES, "ranks that meet at " + at_ + " need a secret: set GPUSOCK_SECRET to the same text for all of them");
     } catch (const gpusock::Error& error) {
-      if (interrupted_) throw Interrupted();
+      if (interrupted_) throw gpusock::Error(ECANCELED, "looking up " + at_);
       if (error.code().value() != ENOENT || deadline_.passed()) throw;
     }
     std::this_thread::sleep_for(kRetry);
@@ -88,7 +84,7 @@ Endpoint Rendezvous::look_up() const {
 
 Endpoint Rendezvous::where_to_listen() {
   rank_ == 0 ? open() : reach();
-  // With a secret a node may be reached on all its addresses; the name of rank 0's may mean loopback on its own host
+  // With a secret a rank may be reached on all its addresses; the name of rank 0's may mean loopback on its own host
   // alone.
   return context_.options().secret.empty() ? moved({}, local_) : everywhere(local_);
 }
@@ -96,11 +92,11 @@ Endpoint Rendezvous::where_to_listen() {
 void Rendezvous::open() {
   local_ = look_up();
   const Endpoint at = context_.options().secret.empty() ? local_ : moved(local_, everywhere(local_));
-  socket_ = net_.listen(gpusock::this_thread(), at, kNodesMax, deadline_);
+  socket_ = net_.listen(gpusock::this_thread(), at, kRanksMax, deadline_);
   if (socket_ < 0) {
     fail_to_open(
-        "rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
-        gpusock::program::Attempt::listening, at);
+        "rank 0 cannot wait for the other ranks at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
+        true, at);
   }
   // Of a name with several addresses, the one that this host has.
   if (context_.options().secret.empty()) net_.getsockname(socket_, local_);
@@ -114,8 +110,7 @@ void Rendezvous::reach() {
     const bool not_yet = socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH ||
                          socket_ == -ENETUNREACH;
     if (!not_yet || interrupted_ || deadline_.passed()) {
-      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_,
-                   gpusock::program::Attempt::connecting, at);
+      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_, false, at);
     }
     std::this_thread::sleep_for(kRetry);
   }
@@ -133,8 +128,8 @@ bool Rendezvous::has_left(gpusock::Socket guest, Deadline by) const {
   return got <= 0 && got != -EAGAIN && got != -ETIMEDOUT;
 }
 
-/// True if the guest is a node of this run that was missing. Other programs are ignored; an invalid greeting of a node
-/// ends the run. A node that has died and was started again takes its place back.
+/// True if the guest is a rank of this run that was missing. Other programs are ignored; an invalid greeting of a rank
+/// ends the run. A rank that has died and was started again takes its place back.
 bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
   if (greeting.magic != kRendezvousMagic) {
@@ -152,8 +147,8 @@ bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, st
     const Answer refusal;
     net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, deadline_);
     net_.close(thread, socket);
-    fail(-EINVAL, "a node came that says it is rank " + std::to_string(greeting.rank) + " of " +
-                      std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
+    fail(-EPROTO, "a rank came that says it is rank " + std::to_string(greeting.rank) + " of " +
+                      std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " ranks" +
                       (twice ? ", that rank already among them" : ""));
   }
   if (replaces) net_.close(thread, before);
@@ -174,7 +169,7 @@ void Rendezvous::receive_guests(std::vector<Guest>& guests) {
         if (guests[static_cast<std::size_t>(rank)].socket < 0)
           ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
       }
-      fail(socket, "not all nodes came to " + at_ + ": no word from rank " + ranks +
+      fail(socket, "not all ranks came to " + at_ + ": no word from rank " + ranks +
                        ". Were they started, by srun or the like?");
     }
     if (take_guest(socket, greeting, guests)) --missing;
@@ -214,10 +209,10 @@ std::vector<Endpoint> Rendezvous::be_introduced(const Endpoint& mine) {
   std::int64_t error = net_.send(thread, socket_, &greeting, sizeof greeting, kWaitAll, deadline_);
   if (error >= 0) error = net_.recv(thread, socket_, &answer, sizeof answer, kWaitAll, deadline_);
   if (error >= 0 && error < static_cast<std::int64_t>(sizeof answer)) error = -ECONNRESET;
-  if (error < 0) fail(error, "rank 0 at " + at_ + " did not say where the other nodes are");
+  if (error < 0) fail(error, "rank 0 at " + at_ + " did not say where the other ranks are");
   if (answer.magic != kRendezvousMagic || answer.fits != 1) {
-    fail(-EINVAL, "rank 0 at " + at_ + " refused rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
-                      ": another node has that rank, or the run another size");
+    fail(-EPROTO, "rank 0 at " + at_ + " refused rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+                      ": another process has that rank, or the run another size");
   }
   net_.close(thread, socket_);
   auto all = places_in(answer, size_);
@@ -225,4 +220,4 @@ std::vector<Endpoint> Rendezvous::be_introduced(const Endpoint& mine) {
   return all;
 }
 
-}  // namespace param_sync
+}  // namespace param_sync::bootstrap

@@ -1,0 +1,38 @@
+#include "param_sync/bootstrap/bootstrap.hpp"
+
+#include "param_sync/bootstrap/place.hpp"
+#include "param_sync/bootstrap/pmix_bootstrap.hpp"
+#include "param_sync/bootstrap/rendezvous.hpp"
+
+namespace param_sync::bootstrap {
+namespace {
+
+/// All addresses are known beforehand.
+class PeerList : public Bootstrap {
+ public:
+  PeerList(const std::vector<std::string>& peers, int rank) {
+    rank_ = rank;
+    size_ = static_cast<int>(peers.size());
+    peers_.reserve(peers.size());
+    for (const std::string& peer : peers) {
+      peers_.push_back(parse_place(peer));
+      if (peers.size() > 1) need_port(peers_.back(), peer);
+    }
+  }
+  gpusock::Endpoint where_to_listen() override { return peers_.at(static_cast<std::size_t>(rank_)); }
+  std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint&) override { return peers_; }
+
+ private:
+  std::vector<gpusock::Endpoint> peers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, std::uint64_t timeout_ns) {
+  if (launch.pmix) return make_pmix_bootstrap(timeout_ns);
+  if (launch.size == 1) return std::make_unique<PeerList>(std::vector<std::string>{"127.0.0.1:0"}, 0);
+  if (!launch.peers.empty()) return std::make_unique<PeerList>(launch.peers, launch.rank);
+  return std::make_unique<Rendezvous>(launch.rendezvous, launch.rank, launch.size, timeout_ns);
+}
+
+}  // namespace param_sync::bootstrap
