@@ -14,6 +14,7 @@ import sys
 import unittest
 
 TCP_STEPS_MAX = 12  # between send and sendmsg
+GRADIENT_STEPS_MAX = 12
 
 
 def lists(document):
@@ -98,6 +99,11 @@ class Architecture(unittest.TestCase):
         walk = next([function for function, _ in steps] for steps in lists(self.document) if steps[-1][0] == "sendmsg")
         self.assertEqual(walk[0], "Net::send")
         self.assertLessEqual(len(walk) - 2, TCP_STEPS_MAX)
+
+    def test_a_gradients_walk_is_short(self):
+        walk = lists(self.document.partition("## From a gradient to the weights\n")[2].partition("\n## ")[0])
+        self.assertEqual((walk[0][0][0], walk[-1][-1][0]), ("backward_and_hand_over", "forward_when_ready"))
+        self.assertLessEqual(sum(len(steps) for steps in walk), GRADIENT_STEPS_MAX)
 
     def test_where_to_begin_names_what_there_is(self):
         self.assertEqual(first_places(self.source, self.document), [])
