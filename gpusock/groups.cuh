@@ -160,17 +160,21 @@ GPUSOCK_FN std::uint64_t smallest(const Group& group, std::uint64_t value) {
 
 GPUSOCK_FN inline std::uint64_t smallest(const ThisThread&, std::uint64_t value) { return value; }
 
-/// Copies `bytes` bytes with all threads of the group. No barrier: the caller places it.
+}  // namespace detail
+
+/// Copies `bytes` bytes with all threads of the group, as send() and recv() do: by words of 16 bytes, whatever the
+/// alignments of the two memories, which do not overlap. For the room of reserve() and the bytes of peek(). No barrier:
+/// the caller places one before other threads use what was copied; commit() and release() have one. Group-collective;
+/// it cannot fail.
 template <class Group>
 GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {
 #if GPUSOCK_ON_GPU
-  copy_by_words(group.thread_rank(), group.num_threads(), static_cast<unsigned char*>(to),
-                static_cast<const unsigned char*>(from), bytes);
+  detail::copy_by_words(group.thread_rank(), group.num_threads(), static_cast<unsigned char*>(to),
+                        static_cast<const unsigned char*>(from), bytes);
 #else
   // On a CPU a block's threads share one processor: one copy by the leader is the fastest there is.
   if (group.thread_rank() == 0) __builtin_memcpy(to, from, bytes);
 #endif
 }
 
-}  // namespace detail
 }  // namespace gpusock

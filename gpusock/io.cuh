@@ -262,7 +262,7 @@ class Reader {
     const Span span = net_.peek(group_, socket_, end - at_.filled, deadline);
     if (span.size == 0 && at_.filled != 0) return {nullptr, -EPROTO};
     if (span.size <= 0) return {nullptr, span.size};
-    detail::copy(group_, buffer_ + at_.filled, span.data, static_cast<std::uint64_t>(span.size));
+    copy(group_, buffer_ + at_.filled, span.data, static_cast<std::uint64_t>(span.size));
     group_.sync();
     return {buffer_ + at_.filled, span.size};
   }
@@ -326,7 +326,7 @@ class Writer {
       const bool wraps = at_.used >= room_;
       const std::size_t room = room_ - (wraps ? pending() : at_.used);  // in one piece
       const std::size_t part = bytes < room ? bytes : room;
-      detail::copy(group_, buffer_ + at_.used - (wraps ? room_ : 0), from, part);
+      copy(group_, buffer_ + at_.used - (wraps ? room_ : 0), from, part);
       at_.used += part;
       from += part;
       bytes -= part;

@@ -72,7 +72,7 @@ struct INIT_LOCK {
 __device__ inline void copy_block(uchar* to, volatile uchar* from, int size) {
   const auto block = gpusock::this_block();
   block.sync();
-  if (size > 0) gpusock::detail::copy(block, to, const_cast<const uchar*>(from), static_cast<std::uint64_t>(size));
+  if (size > 0) gpusock::copy(block, to, const_cast<const uchar*>(from), static_cast<std::uint64_t>(size));
   block.sync();
 }
 /// Block: the same.
