@@ -32,6 +32,8 @@ constexpr std::uint64_t kCopyBlocksMax = 128;
 #endif
 constexpr std::uint64_t kUnitBytesDefault = 256 << 10;
 constexpr int kBacklog = 512;
+/// Of a tensor: 2^48 bytes. The positions of its parts are then products without overflow.
+constexpr std::uint64_t kFloatsMax = std::uint64_t{1} << 46;
 
 /// Lanes that the device keeps resident at the same time where nothing else runs.
 template <class Kernel>
@@ -244,6 +246,9 @@ struct Executor::Impl {
 
   /// A run of a schedule, but for what makes it this one.
   Run run_of(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) const {
+    if (count > kFloatsMax) {
+      throw gpusock::Error(EFBIG, std::to_string(count) + " floats: no memory holds more than 2^46");
+    }
     const LoadedProgram& program = programs.at(index);
     Run run = this->run();
     run.ops = program.ops.data();

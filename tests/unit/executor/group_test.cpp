@@ -251,6 +251,31 @@ TEST(GroupOperations, MisuseIsRefused) {
   EXPECT_THROW((void)group.part(kRanks, 10), gpusock::Error);
 }
 
+TEST(GroupOperations, ATensorThatNoMemoryHoldsIsRefused) {
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / sizeof(float), std::size_t{1} << 47}) {
+    Groups groups(1);
+    int error = 0;
+    try {
+      groups.group(0).all_reduce(groups.tensor(0).data(), count);
+    } catch (const gpusock::Error& refused) {
+      error = refused.code().value();
+    }
+    EXPECT_EQ(error, EFBIG) << count;
+  }
+}
+
+TEST(GroupOperations, ThePartsOfTheLongestTensorFollowEachOther) {
+  Groups groups(1);
+  std::size_t end = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const TensorPart part = groups.group(0).part(rank, SIZE_MAX);
+    EXPECT_EQ(part.begin, end);
+    EXPECT_EQ(part.end - part.begin, SIZE_MAX / kRanks);
+    end = part.end;
+  }
+  EXPECT_EQ(end, SIZE_MAX);
+}
+
 TEST(GroupOperations, ANumberThatNoOperationHasIsRefused) {
   gpusock::Context context;
   Group alone(context, 0, 1);
