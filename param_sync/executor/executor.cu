@@ -300,7 +300,7 @@ struct Executor::Impl {
   /// Throws gpusock::Error (EINVAL).
   void check_started(std::uint64_t number) const {
     if (number != 0 && number <= started) return;
-    throw gpusock::Error(EINVAL, "run " + std::to_string(number) + " was never started");
+    throw gpusock::Error(EINVAL, "operation " + std::to_string(number) + " was never started");
   }
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 

@@ -61,8 +61,9 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
         got.run);
   }
   if (got.floats != expected.floats) {
-    return fmt::format("it sent {} floats, {} are expected: all ranks must give tensors of one size", got.floats,
-                       expected.floats);
+    return fmt::format(
+        "it sent {} floats, {} are expected: all ranks must start the same operations, on tensors of one size",
+        got.floats, expected.floats);
   }
   return fmt::format("it sent chunks {} to {} in pass {}, expected are chunks {} to {} in pass {}", got.chunk,
                      got.chunk + got.count - 1, got.pass, expected.chunk, expected.chunk + expected.count - 1,

@@ -100,7 +100,7 @@ TEST(ExecutionFailure, TensorsOfDifferentSizesAreRefused) {
   const auto second = ranks.executor(1).start(0, ranks.tensor(1).data(), 98, kTimeoutNs);
   const std::string both = error_of([&] { ranks.executor(0).wait(first); }) +
                            error_of([&] { ranks.executor(1).wait(second); });
-  expect_says(both, "all ranks must give tensors of one size");
+  expect_says(both, "all ranks must start the same operations, on tensors of one size");
   expect_says(both, "49 ");  // floats, or are expected: whoever sees it first
 }
 

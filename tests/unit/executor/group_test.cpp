@@ -285,7 +285,10 @@ TEST(GroupOperations, ANumberThatNoOperationHasIsRefused) {
   alone.wait(last);
   EXPECT_TRUE(alone.done(last));
   for (const Group::Operation number : {Group::Operation{0}, last + 1, Group::Operation{999}}) {
-    EXPECT_NE(error_of<gpusock::Error>([&] { alone.wait(number); }).find("was never started"), std::string::npos);
+    EXPECT_NE(error_of<gpusock::Error>([&] {
+                alone.wait(number);
+              }).find("operation " + std::to_string(number) + " was never started"),
+              std::string::npos);
     EXPECT_THROW((void)alone.done(number), gpusock::Error);
   }
   EXPECT_NE(error_of<gpusock::Error>([&] { alone.connect({address}); }).find("connected already"), std::string::npos);
