@@ -299,7 +299,10 @@ std::string problem_of_memory(std::uint64_t bytes, const std::string& product) {
 }
 
 std::vector<std::string> split(const std::string& text) {
-  return text.empty() ? std::vector<std::string>{} : CLI::detail::split(text, ',');
+  if (text.empty()) return {};
+  auto parts = CLI::detail::split(text, ',');  // without the empty part after a last comma
+  if (text.back() == ',') parts.emplace_back();
+  return parts;
 }
 
 }  // namespace gpusock::program

@@ -91,7 +91,7 @@ class Arguments {
 /// of a process that the system kills. `product` names the options.
 std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
 
-/// The parts of a text between commas; none of an empty text.
+/// The parts of a text between commas, of which any may be empty; none of an empty text.
 std::vector<std::string> split(const std::string& text);
 
 }  // namespace gpusock::program

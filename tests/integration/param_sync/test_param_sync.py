@@ -801,6 +801,7 @@ class Misuse(unittest.TestCase):
         self.refused("--epochs", "--epochs", 0)
         self.refused("--hidden", "--hidden", "0")
         self.refused("--frobnicate", "--frobnicate")
+        self.refused("'' is no width", "--hidden", "128,")
         self.refused("--scheme: 'carrier-pigeon' is no scheme; there are: ps", "--scheme", "carrier-pigeon")
         self.refused("--scheme: '' is no scheme", "--scheme", "ps,,ring")
         self.refused("--scheme: 'ps,ring' has 2 schemes, but the model has 3 layers", "--scheme", "ps,ring")

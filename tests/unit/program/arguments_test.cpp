@@ -131,6 +131,13 @@ TEST(Arguments, VersionNamesTheProgramAndItsPackage) {
   EXPECT_TRUE(parsed.out.find(" (gpusock) ") != std::string::npos) << parsed.out;
 }
 
+TEST(Lists, APartAfterTheLastCommaIsEmpty) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split(""), Parts{});
+  EXPECT_EQ(split("a,b"), (Parts{"a", "b"}));
+  EXPECT_EQ(split(",a,,b,"), (Parts{"", "a", "", "b", ""}));
+}
+
 TEST(Memory, TooMuchIsRefusedByTheNamesOfTheOptions) {
   EXPECT_EQ(problem_of_memory(std::uint64_t{4} << 30, "--a x --b"), "");
   EXPECT_EQ(problem_of_memory((std::uint64_t{4} << 30) + 1, "--a x --b").find("--a x --b: together they take 4096 MiB"),
