@@ -24,6 +24,7 @@ constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 constexpr Names kTorch{"RANK", "WORLD_SIZE"};
 constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", true};
 
+constexpr int kPortMax = 65535;
 constexpr int kSlurmPorts = 10000;
 constexpr int kSlurmPortMin = 20000;
 
@@ -107,7 +108,13 @@ void take_peers(const std::string& list, Launch& launch) {
 /// torchrun's agents keep MASTER_PORT for a store of their own, and say so: then the next port is ours.
 std::string torch_rendezvous(const Environment& variable, const std::string& host) {
   const bool taken = text(variable, "TORCHELASTIC_USE_AGENT_STORE") == "True";
-  const int port = number(variable, "MASTER_PORT", 65534);
+  const int port = number(variable, "MASTER_PORT", kPortMax);
+  if (taken && port == kPortMax) {
+    refuse_environment(
+        fmt::format("MASTER_PORT={} is torchrun's own, and there is no next port for the nodes to meet "
+                    "at: take a lower one",
+                    port));
+  }
   const bool is_ipv6 = host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", port + (taken ? 1 : 0));
 }

@@ -145,12 +145,20 @@ TEST(Launch, ContradictionsAreNamed) {
                  "SLURM_JOB_NODELIST names 2 hosts, which contradicts SLURM_JOB_NUM_NODES=3");
 }
 
+TEST(Launch, TheLastPortServesTorchOrThisProgramButNotBoth) {
+  const Variables last = with(kTorch, {{"MASTER_PORT", "65535"}});
+  EXPECT_EQ(launch(last)->rendezvous, "node7:65535");
+  expect_refused(
+      with(last, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+      "MASTER_PORT=65535 is torchrun's own, and there is no next port for the nodes to meet at: take a lower one");
+}
+
 TEST(Launch, NumbersThatAreNoneAreNamed) {
   expect_refused({{"RANK", "x"}, {"WORLD_SIZE", "2"}}, "RANK=x is no number");
   expect_refused({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK=-1 is no number");
   expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE=0: there are 1 to 64 ranks");
   expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "65"}}, "WORLD_SIZE=65: there are 1 to 64 ranks");
-  expect_refused(with(kTorch, {{"MASTER_PORT", "70000"}}), "MASTER_PORT=70000");
+  expect_refused(with(kTorch, {{"MASTER_PORT", "70000"}}), "MASTER_PORT=70000 is no number from 0 to 65535");
 }
 
 }  // namespace
