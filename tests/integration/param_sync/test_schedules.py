@@ -264,6 +264,9 @@ class Schedules(unittest.TestCase):
         status, out, error = run("schedule", "--scheme", "chain", "--run", "--deterministic", "--size", "10K")
         self.assertEqual(status, 0, error)
         self.assertIn("bit for bit", out)
+        status, out, error = run("schedule", "--scheme", "sfb", "--run", "--size", "10K")
+        self.assertEqual(status, 0, error)
+        self.assertTrue(out.endswith("the results are right\n"), out)
 
     def test_schemes_are_timed(self):
         status, out, error = run("bench", "--nodes", 2, "--sizes", "4,1K", "--repeats", 2)
