@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <utility>
 
 namespace param_sync {
 namespace {
@@ -30,8 +32,9 @@ struct Texts {
   std::string prices;
   bool no_priority = false;
   bool no_overlap = false;
-  int nodes = 0;            // 0: not given
-  std::uint64_t every = 0;  // 0: not given
+  int nodes = 0;                  // 0: not given
+  std::uint64_t every = 0;        // 0: not given
+  std::uint64_t trace_steps = 0;  // 0: not given
 };
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
@@ -161,7 +164,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
   arguments.text("--trace", config.trace_file,
                  "Write what each node did when here, by layer and lane; opens in https://ui.perfetto.dev");
-  arguments.number("--trace-steps", config.trace_steps, "Steps in the trace: the first ones", 1, kTraceStepsMax)
+  arguments.number("--trace-steps", texts.trace_steps, "Steps in the trace: the first ones", 1, kTraceStepsMax)
       .shown_default(std::to_string(config.trace_steps));
   arguments.text("--save-weights", config.weights_file, "Write the final weights here, in a safetensors file");
   arguments.number("--control-fd", config.control_fd, "How a cluster talks to its nodes", 0, kDescriptorMax).hidden();
@@ -175,6 +178,7 @@ void take_texts(const Texts& texts, Config& config) {
   config.priority = !texts.no_priority;
   config.overlap = !texts.no_overlap;
   if (texts.every != 0) config.checkpoint_steps = texts.every;
+  if (texts.trace_steps != 0) config.trace_steps = texts.trace_steps;
   if (texts.nodes != 0) {
     config.nodes = texts.nodes;
   } else if (config.rank >= 0 && !config.peers.empty()) {
@@ -196,6 +200,31 @@ void read_environment(const Texts& texts, Config& config) {
     throw gpusock::Error::with_cause(
         EINVAL, error.what() + std::string("; or give --nodes to start all nodes here, whatever the environment says"));
   }
+}
+
+/// True if what is written to one path would overwrite what was written to the other one.
+bool overwrite_each_other(const std::string& one, const std::string& other) {
+  namespace fs = std::filesystem;
+  if (one == "-" || other == "-") return one == other;
+  std::error_code unknown;
+  if (fs::exists(one, unknown)) return fs::is_regular_file(one, unknown) && fs::equivalent(one, other, unknown);
+  return fs::absolute(one, unknown).lexically_normal() == fs::absolute(other, unknown).lexically_normal();
+}
+
+/// What is wrong with the files that are written, or nothing.
+std::string problem_of_files(const Config& config) {
+  const std::pair<const char*, const std::string&> files[] = {{"--json", config.json_file},
+                                                              {"--series", config.series_file},
+                                                              {"--trace", config.trace_file},
+                                                              {"--save-weights", config.weights_file}};
+  for (const auto& [option, file] : files) {
+    for (const auto& [earlier, name] : files) {
+      if (earlier == option) break;
+      if (file.empty() || name.empty() || !overwrite_each_other(name, file)) continue;
+      return fmt::format("{} and {} name the same file, {}: give each one of its own", earlier, option, file);
+    }
+  }
+  return "";
 }
 
 /// What the options' own checks cannot see. Empty where all is well.
@@ -234,6 +263,7 @@ std::string misuse(const Config& config) {
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
+  if (const std::string problem = problem_of_files(config); !problem.empty()) return problem;
   if (config.control_fd >= 0) return config.rank < 0 ? "--control-fd needs --rank" : "";
   if (config.rank < 0 && !config.peers.empty()) return "--peers is for one node started by hand: give its --rank too";
   if (config.rank >= 0 && config.peers.size() != static_cast<std::size_t>(config.nodes)) {
@@ -279,6 +309,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       read_environment(texts, config);
       if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
+      if (texts.trace_steps != 0 && config.trace_file.empty()) return "--trace-steps needs --trace FILE";
       return misuse(config);
     } catch (const gpusock::Error& error) {
       return error.what();

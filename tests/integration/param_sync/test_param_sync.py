@@ -1,6 +1,7 @@
 """What param_sync promises to its users. Run by ctest, one suite at a time."""
 import collections
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -800,8 +801,8 @@ class Misuse(unittest.TestCase):
         self.refused("--link", "--link", "carrier-pigeon")
         self.refused("--epochs", "--epochs", 0)
         self.refused("--hidden", "--hidden", "0")
-        self.refused("--frobnicate", "--frobnicate")
         self.refused("'' is no width", "--hidden", "128,")
+        self.refused("--frobnicate", "--frobnicate")
         self.refused("--scheme: 'carrier-pigeon' is no scheme; there are: ps", "--scheme", "carrier-pigeon")
         self.refused("--scheme: '' is no scheme", "--scheme", "ps,,ring")
         self.refused("--scheme: 'ps,ring' has 2 schemes, but the model has 3 layers", "--scheme", "ps,ring")
@@ -818,9 +819,20 @@ class Misuse(unittest.TestCase):
         self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
         self.refused("--slots 4: of --nodes 4 only 3 send", "--scheme", "ps", "--slots", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
+        self.refused("--trace-steps needs --trace FILE", "--trace-steps", 3)
         self.refused("--budget is for --scheme ps and ps:even", "--scheme", "ring", "--budget", "10K")
         self.refused("--budget and --slots exclude", "--scheme", "ps", "--budget", "10K", "--slots", 1)
         self.refused("--budget and --checkpoint exclude", "--scheme", "ps", "--budget", "10K", "--checkpoint", "/tmp/none")
+
+    def test_two_results_in_one_file_are_refused_by_the_names_of_their_options(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "results")
+            options = ("--json", "--series", "--trace", "--save-weights")
+            for option, other in itertools.combinations(options, 2):
+                self.refused(f"{option} and {other} name the same file, {folder}/./results: ",
+                             *SMALL, option, file, other, f"{folder}/./results")
+            self.assertFalse(file.exists())
+        self.assertEqual(run(*SMALL, "--nodes", 1, "--series", "/dev/null", "--save-weights", "/dev/null")[0], 0)
 
     def test_modes_exclude_each_other(self):
         self.refused("exclude each other", "--in-process", "--serial")
