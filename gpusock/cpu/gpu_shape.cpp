@@ -341,7 +341,7 @@ bool has_gpu_shape() { return asked_shape() != proxy::CpuShape::cpu; }
 
 std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
   if (gpu >= proxy::kGpusOfShape) {
-    throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(gpu) + ", but the GPUs of this shape are 0 to " +
+    throw Error(ENODEV, "there is no GPU " + std::to_string(gpu) + ": the GPUs of this shape are 0 to " +
                             std::to_string(proxy::kGpusOfShape - 1));
   }
   if (gpu < 0) throw Error(ENODEV, "Options::gpu is " + std::to_string(gpu) + ": GPUs are counted from 0");

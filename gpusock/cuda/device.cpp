@@ -56,7 +56,7 @@ Gpu& find_gpu(int number) {
   }
   if (number >= count) {
     throw Error(ENODEV,
-                "GPUSOCK_GPU=" + std::to_string(number) + ", but the GPUs here are 0 to " + std::to_string(count - 1));
+                "there is no GPU " + std::to_string(number) + ": the GPUs here are 0 to " + std::to_string(count - 1));
   }
   int same_address = 0;
   check(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, number), ENODEV,

@@ -100,7 +100,7 @@ class Bench(unittest.TestCase):
 
     def test_the_two_sides_may_have_a_gpu_each(self):
         two = ["lat", "--link", "p2p", "--iterations", "5", "--repeat", "1", "--answer-gpu"]
-        for shape, gpu, status, says in (("gpu", "1", 0, ""), ("gpus-apart", "1", 0, "keeps GPU 0 and GPU 1 apart"), ("gpu", "7", 1, "the GPUs of this shape are 0 to 1")):
+        for shape, gpu, status, says in (("gpu", "1", 0, ""), ("gpus-apart", "1", 0, "keeps GPU 0 and GPU 1 apart"), ("gpu", "7", 1, "there is no GPU 7: the GPUs of this shape are 0 to 1")):
             done = self.run_bench(*two, gpu, GPUSOCK_CPU_SHAPE=shape, GPUSOCK_LOG="info")
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertIn(says, done.stderr)
