@@ -3,7 +3,13 @@
 #include "context_side.hpp"
 #include "sides.cuh"
 
+#if defined(GPUSOCK_DEVICE_CPU)
+#include "cpu_device/device_shape.hpp"
+#endif
+
+#include <cerrno>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace bench {
@@ -105,6 +111,19 @@ class DeviceSide {
   bool asks_;
 };
 
+/// Throws gpusock::Error (ENOBUFS) if the device does not run all blocks of this process side by side: each waits for
+/// its peer, so that a round would never end.
+void require_resident([[maybe_unused]] const BenchOptions& options) {
+#if defined(GPUSOCK_DEVICE_CPU)
+  const unsigned sides = options.to.empty() ? 2 : 1;
+  const unsigned most = cpu_device::device_shape().resident_blocks_max;
+  if (sides * options.sockets_in_all() <= most) return;
+  throw gpusock::Error(ENOBUFS, "--sockets: the kernels have " + std::to_string(sides * options.sockets_in_all()) +
+                                    " blocks in this process, which wait for each other, but the device keeps " +
+                                    std::to_string(most) + " resident at one time: take fewer sockets");
+#endif
+}
+
 class KernelAnswerer final : public Answerer {
  public:
   explicit KernelAnswerer(const BenchOptions& options)
@@ -155,7 +174,9 @@ class KernelAsker final : public Asker {
         kernel_(kernels_of(options.group).ask),
         threads_(options.threads()),
         description_("sockets between kernels of two contexts (blocks of " + std::to_string(threads_) + ", calls by " +
-                     to_string(options.group) + ")") {}
+                     to_string(options.group) + ")") {
+    require_resident(options);
+  }
 
   std::string name() const override { return "gpusock"; }
   std::string description() const override { return description_; }

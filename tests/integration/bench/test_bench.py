@@ -105,6 +105,12 @@ class Bench(unittest.TestCase):
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertIn(says, done.stderr)
 
+    def test_more_blocks_than_the_device_keeps_resident_are_refused_at_once(self):
+        wait_for_each_other = ["lat", "--link", "p2p", "--iterations", "1", "--repeat", "1", "--sockets", "65", "--limit", "5"]
+        done = self.run_bench(*wait_for_each_other, GPUSOCK_CPU_SHAPE="gpu", GPUSOCK_HOST_RINGS="off")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("130 blocks in this process, which wait for each other, but the device keeps 128 resident", done.stderr)
+
     def test_sizes_from_one_byte_to_more_than_the_ring_and_not_whole_words(self):
         sizes = [1, 7, 9, 4095, 4096, 4097, 100_003]
         for question, link in RIVALS:
