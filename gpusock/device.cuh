@@ -51,8 +51,8 @@ class Net {
   ///
   /// Errors: -EINVAL, -EADDRINUSE, -EADDRNOTAVAIL, -EAFNOSUPPORT (this host has no such kind of address), -EACCES
   /// (beyond loopback without GPUSOCK_SECRET, see docs/semantics.md; or the system reserves the port),
-  /// -EPROTONOSUPPORT (this context does not have the link that `at` names), -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT,
-  /// -EAGAIN.
+  /// -EPROTONOSUPPORT (this context does not have the link that `at` names), -ENOBUFS (on a GPU: rings of the size that
+  /// `at` names are larger than those that the context pinned), -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16,
                            Deadline deadline = Deadline::by_default()) const;

@@ -84,6 +84,12 @@ class Contexts {
   std::set<Context::Impl*> contexts_;
 };
 
+/// The largest rings that a connection can have. Host rings may be larger than the context's own.
+std::uint64_t ring_bytes_max(const proxy::SegmentPool& segments) {
+  const proxy::HostRings* const shared = segments.host_rings();
+  return std::max(segments.ring_bytes_max(), shared != nullptr ? shared->room_bytes() : 0);
+}
+
 }  // namespace
 
 Context::Impl::Impl(const Options& chosen)
@@ -94,7 +100,7 @@ Context::Impl::Impl(const Options& chosen)
       table(held->table),
       links(detail::make_links(options, network, held->segments)),
       resources{proxy::pointers_to(links), held->copies.get(), detail::ring_sizes(options, *held->platform).own,
-                options.secret},
+                options.secret, ring_bytes_max(held->segments)},
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),

@@ -170,6 +170,9 @@ class SegmentPool {
     return wanted != 0 ? wanted : use == Use::own ? sizes_.own : sizes_.shared;
   }
 
+  /// The largest rings that a segment can have: a fixed number of segments are made of one size.
+  std::uint64_t ring_bytes_max() const { return keeps_memory() ? sizes_.shared : ~std::uint64_t{0}; }
+
   Platform& platform() const { return *platform_; }
 
   /// Where rings are to be that kernels, or host threads, use on any link. In device memory where that was chosen and

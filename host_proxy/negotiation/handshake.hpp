@@ -24,6 +24,7 @@ struct LinkResources {
   std::uint64_t record_ring_bytes = 0;  ///< records: rings where each side makes its own, unless the endpoint says
                                         ///< otherwise
   std::string secret;
+  std::uint64_t ring_bytes_max = ~std::uint64_t{0};  ///< the largest rings that a connection can have here
 
   /// nullptr if there is no such link here.
   LinkMaker* maker_of(LinkKind kind) const {

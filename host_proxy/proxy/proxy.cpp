@@ -350,6 +350,13 @@ bool Proxy::may_listen(const Endpoint& at, int& error) const {
     error = EPROTONOSUPPORT;
     return false;
   }
+  if (at.ring_bytes > resources_.ring_bytes_max) {
+    log_error("refused to listen at " + at.host_port() + ": no connection could have rings of " +
+              std::to_string(at.ring_bytes) + " bytes, since this device's ring memory was set up for " +
+              std::to_string(resources_.ring_bytes_max) + "; raise Options::ring_bytes");
+    error = ENOBUFS;
+    return false;
+  }
   return true;
 }
 

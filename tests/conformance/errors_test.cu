@@ -21,6 +21,7 @@ constexpr struct {
     {"listen", EAGAIN, "the proxy must be stalled"},
     {"listen", ETIMEDOUT, "the proxy must be stalled"},
     {"listen", EAFNOSUPPORT, "the host must be without IPv6"},
+    {"listen", ENOBUFS, "contexts_test: a device must pin rings"},
     {"connect", EAFNOSUPPORT, "the host must be without IPv6"},
     {"connect", EADDRNOTAVAIL, "the host must be out of ports"},
     {"connect", EHOSTUNREACH, "needs another host"},

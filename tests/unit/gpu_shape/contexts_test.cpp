@@ -45,6 +45,17 @@ class Other {
   Stream stream_{context_};
 };
 
+// No connection to such a listener could ever have rings.
+TEST(ContextsWithPinnedRings, RefuseAListenerOfLargerOnes) {
+  Context context(small_options());
+  const Net net = context.net();
+  for (const char* link : {"", ",link=tcp", ",link=p2p", ",type=seqpacket"}) {
+    const std::string any = std::string("127.0.0.1:0") + link;
+    EXPECT_EQ(net.listen(this_thread(), Endpoint::parse(any + ",ring=8K")), -ENOBUFS) << link;
+    EXPECT_GE(net.listen(this_thread(), Endpoint::parse(any + ",ring=4K")), 0) << link;
+  }
+}
+
 TEST(ContextsBesideKernels, OneThatEndsDoesNotWaitForAnothersKernel) {
   Other other;
   std::optional<Context> ending(small_options());
