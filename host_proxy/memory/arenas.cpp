@@ -347,7 +347,10 @@ std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
   if (own_id_ == kNobody) return why_none_;
   const std::string peer = "the peer is another process, ";
   const auto entry = find_member(id);
-  if (!entry) return peer + "which shares no GPU memory for this connection";
+  if (!entry) {
+    return peer +
+           "which shares no GPU memory for this connection: a host thread's, GPUSOCK_RING=host there, or see its log";
+  }
   if (!is_on_this_gpu(*entry) && !meets_some(id)) return peer + "on another GPU: " + why_apart_from(id);
   if (slot >= slots_in(entry->arena_bytes) || slot >= own_slots_) {
     return peer + "and the GPU memory that is shared has no room for more connections";

@@ -633,7 +633,8 @@ TEST_F(P2pInArenas, AllOthersUseHostRingsAndKnowWhy) {
     return std::pair(acceptor->remark(), connector->remark());
   };
   const std::string why = "p2p in GPU memory: the peer is another process, ", none;
-  const std::string nothing = why + "which shares no GPU memory for this connection";
+  const std::string nothing =
+      why + "which shares no GPU memory for this connection: a host thread's, GPUSOCK_RING=host there, or see its log";
   const std::string ran_here =
       why + "on another GPU: kernels of this process ran when that context was made: make all contexts first";
   const std::string ran_there = why +
