@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +50,9 @@ bool HostRings::is_name(std::string_view name) {
     return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
            letter == '.' || letter == '_' || letter == '-';
   };
-  return !name.empty() && name.size() <= 64 && name != "off" && std::all_of(name.begin(), name.end(), fits);
+  const auto is_like = [text = std::string(name)](const char* word) { return strcasecmp(text.c_str(), word) == 0; };
+  const bool misspelt = is_like("off") || (is_like(kAutomatic) && name != kAutomatic);  // with "OFF" rings would be on
+  return !name.empty() && name.size() <= 64 && !misspelt && std::all_of(name.begin(), name.end(), fits);
 }
 
 std::optional<HostRings::Chosen> HostRings::parse(std::string_view text) {

@@ -66,14 +66,17 @@ std::string remedy(int error, const std::string& folder) {
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
+/// What has the file's name is a directory, a link or the like.
+[[noreturn]] void refuse_stranger(const std::string& path) {
+  throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
+}
+
 /// A file that others may have made first: no link is followed, and no pipe waited for. None: there is no such file.
 Descriptor open_named(const std::string& path, int how) {
   Descriptor file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file || errno == ENOENT) return file;
   const int error = errno;
-  if (error == ELOOP || error == ENXIO || error == EISDIR) {
-    throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
-  }
+  if (error == ELOOP || error == ENXIO || error == EISDIR) refuse_stranger(path);
   throw Error(error, "opening " + path + (error == EACCES ? "" : remedy(error, folder_of(path))));
 }
 
@@ -81,7 +84,8 @@ Descriptor open_named(const std::string& path, int how) {
 struct stat require_private(int descriptor, const std::string& path) {
   struct stat facts {};
   if (fstat(descriptor, &facts) != 0) throw Error(errno, "opening " + path);
-  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 0077) != 0) {
+  if (!S_ISREG(facts.st_mode)) refuse_stranger(path);
+  if (facts.st_uid != geteuid() || (facts.st_mode & 0077) != 0) {
     throw Error(EACCES, "opening " + path + ": another user has made it, or it is open to others");
   }
   return facts;

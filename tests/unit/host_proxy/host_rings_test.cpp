@@ -309,6 +309,19 @@ TEST_F(HostRingsTest, AFileThatOthersMayOpenIsNotUsed) {
   rmdir(path_.c_str());
 }
 
+TEST_F(HostRingsTest, WhatIsNoFileIsNotSaidToBeAnotherUsers) {
+  const std::function<int()> makers[] = {[this] { return mkfifo(path_.c_str(), 0600); },
+                                         [this] { return mkdir(path_.c_str(), 0700); }};
+  for (const auto& make : makers) {
+    ASSERT_EQ(make(), 0);
+    for (const std::string& error :
+         {text_of([this] { open(); }), text_of([this] { (void)HostRings::look_at(path_); })}) {
+      EXPECT_NE(error.find("it is no file of gpusock's; remove it"), std::string::npos) << error;
+    }
+    ASSERT_EQ(remove(path_.c_str()), 0);
+  }
+}
+
 TEST_F(HostRingsTest, AFileOfAnotherVersionIsNotUsed) {
   const std::string text(64, 'x');
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{8192}}) {

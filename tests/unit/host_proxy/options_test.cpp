@@ -115,7 +115,7 @@ TEST(OptionsTest, RefusesEveryWrongVariableByName) {
       {"GPUSOCK_GPUDIRECT", {"maybe", "on", "1"}},
       {"GPUSOCK_HOST_RINGS",
        {"a/b", "a b", ",connections=1", "a,", "a,connections=", "a,connections=0", "a,connections=4097",
-        "a,connections=1x", "a,slots=1", "off,connections=1"}},
+        "a,connections=1x", "a,slots=1", "off,connections=1", "OFF", "Auto", "AUTO,connections=1"}},
       {"GPUSOCK_OBSERVE", {"somewhere", "./x", "OFF"}},
       {"GPUSOCK_PROCESSORS", {"some", "3-1", "0-", "-1", "0,,1", "0,", "0 1", "65535"}},
       {"GPUSOCK_SPIN", {"yes", "ON", "1"}},
