@@ -92,8 +92,10 @@ void Observer::create(const std::string& folder) {
   if (!made) {
     const int error = errno;
     unlink(draft.c_str());
-    log_info("gpusock-top will not see this context: making " + path + ": " + describe_errno(error) +
-             "; GPUSOCK_OBSERVE names another folder, or off");
+    const char* const advice = error == EEXIST ? "; another pid namespace has a process of this number: --pid=host, or"
+                                               : ";";
+    log_info("gpusock-top will not see this context: making " + path + ": " + describe_errno(error) + advice +
+             " GPUSOCK_OBSERVE names another folder, or off");
     return;
   }
   path_ = path;
