@@ -468,27 +468,40 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   return moved;
 }
 
+/// Finds the connection that is to make room for others: that of the smallest `since_ns(connection)`, where kNever
+/// leaves it out. Returns it once `time_ns` have passed since then; before that nullptr, and a step is due then.
+/// `look_again_ns`: earlier than this no connection is looked at.
+template <class Since>
+Connection* Proxy::find_overdue(Since since_ns, std::uint64_t time_ns, std::uint64_t& look_again_ns,
+                                std::uint64_t now_ns) {
+  Connection* first = nullptr;
+  if (now_ns >= look_again_ns) {
+    std::uint64_t first_ns = detail::kNever;
+    for (const auto& connection : connections_) {
+      const std::uint64_t its_ns = since_ns(*connection);
+      if (its_ns >= first_ns) continue;
+      first_ns = its_ns;
+      first = connection.get();
+    }
+    look_again_ns = detail::later_ns(first != nullptr ? first_ns : now_ns, time_ns);
+    if (look_again_ns > now_ns) first = nullptr;
+  }
+  due(look_again_ns);
+  return first;
+}
+
 /// Unauthenticated clients that say nothing must not keep honest peers out: if a backlog is full, the oldest of them is
 /// evicted once it has had as much time as an honest peer needs.
 void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   if (!listener.keeps_waiting()) return;
-  if (now_ns < listener.look_again_ns) {
-    due(listener.look_again_ns);
-    return;
+  const auto since_ns = [&](const Connection& connection) {
+    const bool keeps_out = connection.listener() == &listener && connection.is_unauthenticated();
+    return keeps_out ? connection.came_ns : detail::kNever;
+  };
+  if (Connection* oldest = find_overdue(since_ns, options_.unauthenticated_ns(), listener.look_again_ns, now_ns)) {
+    oldest->evict();
+    activate(*oldest);
   }
-  for (const auto& connection : connections_) {  // in the order in which they came
-    if (connection->listener() != &listener || !connection->is_unauthenticated()) continue;
-    const std::uint64_t until_ns = detail::later_ns(connection->came_ns, options_.unauthenticated_ns());
-    if (now_ns >= until_ns) {
-      connection->evict();
-      activate(*connection);
-      return;
-    }
-    listener.look_again_ns = until_ns;
-    due(until_ns);
-    return;
-  }
-  listener.look_again_ns = detail::later_ns(now_ns, options_.unauthenticated_ns());
 }
 
 /// Notes an incoming connection that has agreed on a link.
@@ -529,21 +542,11 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
 /// Peers that do not take what was sent to them must not keep sockets from others for as long as these linger: while a
 /// client waits for a socket or its rings, the connection that was closed first is reset.
 void Proxy::cut_closing_short(std::uint64_t now_ns) {
-  if (now_ns < closing_look_ns_) {
-    due(closing_look_ns_);
-    return;
-  }
-  Connection* first = nullptr;
-  for (const auto& connection : connections_) {
-    if (first == nullptr || connection->closing_since_ns() < first->closing_since_ns()) first = connection.get();
-  }
-  const std::uint64_t since_ns = first->closing_since_ns();
-  closing_look_ns_ = detail::later_ns(since_ns == detail::kNever ? now_ns : since_ns, kClosingMinNs);
-  if (closing_look_ns_ <= now_ns) {
+  const auto since_ns = [](const Connection& connection) { return connection.closing_since_ns(); };
+  if (Connection* first = find_overdue(since_ns, kClosingMinNs, closing_look_ns_, now_ns)) {
     first->cut_closing_short();
     activate(*first);
   }
-  due(closing_look_ns_);
 }
 
 void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {

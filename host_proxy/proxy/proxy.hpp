@@ -126,6 +126,8 @@ class Proxy {
   void close_listener(Listener& listener);
   bool step_listeners(std::uint64_t now_ns);
   void make_room(Listener& listener, std::uint64_t now_ns);
+  template <class Since>
+  Connection* find_overdue(Since since_ns, std::uint64_t time_ns, std::uint64_t& look_again_ns, std::uint64_t now_ns);
   void wait_for_slot(Connection& connection);
   bool hand_over(std::uint64_t now_ns);
   void cut_closing_short(std::uint64_t now_ns);
