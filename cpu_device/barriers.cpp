@@ -81,7 +81,7 @@ void Block::finish_warp(unsigned warp, unsigned mask) {
       for (unsigned rest = present; rest != 0; rest &= rest - 1)
         thread.values[__builtin_ctz(rest)] = values[__builtin_ctz(rest)];
     }
-    if (thread.waits == Waits::warp) ready_.push(thread);  // not the caller, who has come last
+    if (thread.waits == Waits::warp) ready_.push(thread);  // not the caller, which has come last
   }
   warps_[warp].waiting &= ~present;
 }

@@ -211,7 +211,7 @@ void Block::suspend(Waits reason) {
   thread.waits = Waits::nothing;
 }
 
-/// Leaves `from`, on which nobody runs any more for now, for a thread that can run.
+/// Leaves `from`, on which no thread runs any more for now, for a thread that can run.
 void Block::resume_next(Carrier& from) {
   if (has_unstarted()) {
     Carrier* fresh = nullptr;

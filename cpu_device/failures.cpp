@@ -9,7 +9,7 @@ namespace cpu_device::detail {
 void Block::fail(std::string what) {
   failure_ = BlockFailure{info_.index, current_->index, std::move(what)};
   abandon(*current_->carrier);
-  std::abort();  // nobody resumes an abandoned thread
+  std::abort();  // an abandoned thread is never resumed
 }
 
 /// Everything that runs or waits in this block stays where it is, for ever; finish() frees the stacks.

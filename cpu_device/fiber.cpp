@@ -112,7 +112,7 @@ void Carrier::switch_to(Carrier& to) noexcept {
 void Carrier::leave_for(Carrier& to) noexcept {
   Switch here{this, &to};
   jump_fcontext(to.context_, &here);
-  std::abort();  // nobody resumes this
+  std::abort();  // this is never resumed
 }
 
 }  // namespace cpu_device::detail

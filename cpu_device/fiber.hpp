@@ -34,7 +34,7 @@ class Carrier {
   /// As switch_to, out of a signal handler on another stack: what ran here never resumes.
   [[noreturn]] void leave_for(Carrier& to) noexcept;
 
-  Carrier* next = nullptr;  ///< for whoever keeps a list of them
+  Carrier* next = nullptr;  ///< in a list of carriers that an owner keeps
 
  private:
   friend void enter_carrier(boost::context::detail::transfer_t);

@@ -102,7 +102,7 @@ std::int64_t running_block() noexcept;
 /// lock.
 void relax(std::uint64_t waited_ns) noexcept;
 
-/// What is to be ended for a thread whose block is abandoned: nobody runs its destructors.
+/// What is to be ended for a thread whose block is abandoned: its destructors do not run.
 struct Unfinished {
   using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
 

@@ -194,7 +194,7 @@ void Pool::worker_main(SignalStack signal_stack) {
   prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
   signal_stack.install();
   Block block;
-  for (Lock lock(mutex_);; ++idle_) {  // whoever started it has counted it as idle
+  for (Lock lock(mutex_);; ++idle_) {  // the thread that started this worker has counted it as idle
     while (permits_ == 0) work_.wait(lock);
     --idle_;
     --permits_;
@@ -254,7 +254,7 @@ void Pool::report(Launch& launch, const BlockFailure& failure) {
 }
 
 void Pool::end_blocks(Launch& launch, std::uint64_t count) {
-  // Each block's writes are visible to whoever finds all of them ended, and by the mutex to those who wait for that.
+  // Each block's writes are visible to the thread that finds all of them ended, and by the mutex to threads that wait.
   if (launch.ended.fetch_add(count, std::memory_order_acq_rel) + count == launch.blocks) end_launch(launch);
 }
 

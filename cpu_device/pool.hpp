@@ -29,7 +29,7 @@ struct Launch {
   std::uint64_t blocks = 0;
   std::uint64_t number = 0;                              ///< counted from the process's first
   std::list<std::shared_ptr<Launch>>::iterator unended;  ///< where Pool::unended_ has it
-  std::atomic<std::uint64_t> next{0};                    ///< the first block that nobody has taken
+  std::atomic<std::uint64_t> next{0};                    ///< the first block that no worker has taken
   std::atomic<std::uint64_t> ended{0};                   ///< blocks that have ended, or will never start
   std::atomic<bool> failed{false};
   std::shared_ptr<Launch> next_runnable;  ///< the pool's mutex guards it
@@ -136,13 +136,13 @@ class Pool {
   std::size_t next_queue_ = 0;
   std::list<std::shared_ptr<Launch>> unended_;  ///< in the order of their numbers
   std::uint64_t launches_made_ = 0;
-  /// Launches with blocks that nobody has taken. They are linked among themselves: a worker that starts a stream's next
-  /// launch allocates nothing.
+  /// Launches with blocks that no worker has taken. They are linked among themselves: a worker that starts a stream's
+  /// next launch allocates nothing.
   std::shared_ptr<Launch> first_runnable_;
   Launch* last_runnable_ = nullptr;
   std::atomic<std::uint64_t> runnable_count_{0};
   /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors
-  /// nothing is pending: whoever lowers it or adds work sees to that.
+  /// nothing is pending: each function that lowers it or adds work sees to that.
   std::atomic<std::int64_t> busy_{0};
   std::atomic<std::int64_t> waiting_{0};
   std::atomic<std::uint64_t> blocks_ended_{0};

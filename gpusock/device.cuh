@@ -297,7 +297,7 @@ class Net {
 };
 
 namespace detail {
-/// For those who make a Net, and for other interfaces to the same sockets (compat/).
+/// For contexts, which make a Net, and for other interfaces to the same sockets (compat/).
 struct NetAccess {
   static Net make(const Side& device, const Side& host) { return Net(device, host); }
   GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }

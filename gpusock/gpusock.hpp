@@ -59,7 +59,7 @@ struct Options {
   /// no kernel of the earlier context's process ran when the later one was made; else in pinned host memory.
   /// SocketInfo::link_reason says why they are not in GPU memory. Host memory for `host_connections_max` connections is
   /// pinned when the context is made, and is in use once for all processes; as much of the GPU's memory (ring
-  /// automatic: at most 256 MiB) is taken for each context. "auto" is the name that all have who choose none: its rings
+  /// automatic: at most 256 MiB) is taken for each context. "auto" is the name of contexts that choose none: its rings
   /// have 1 MiB each, and where it cannot be made, the context goes without and the log (info) says why. See
   /// docs/decisions/024-rings-between-processes.md.
   std::string host_rings = "auto";

@@ -83,7 +83,7 @@ void launch_native(Context& context, const LaunchShape& shape, const void* kerne
 template <class... Parameters>
 const void* symbol_of(void (*kernel)(Parameters...)) {
 #if defined(GPUSOCK_CUDA_DOUBLE)
-  return cuda_double::symbol_of(kernel);  // which has nobody else to tell it how a kernel is called
+  return cuda_double::symbol_of(kernel);  // the double learns from this call alone how a kernel is called
 #else
   return reinterpret_cast<const void*>(kernel);
 #endif

@@ -32,8 +32,9 @@ std::unique_ptr<proxy::DeviceCopies> make_copies(const Options& options, proxy::
   return std::make_unique<proxy::DeviceCopies>(platform.make_copier());
 }
 
-/// The rings that contexts of other processes share with this one. What was named must be there; what nobody chose
-/// (HostRings::kAutomatic) is left out where it cannot be made: connections to other processes then use tcp.
+/// The rings that contexts of other processes share with this one. Rings that were named must be there; rings that were
+/// not chosen (HostRings::kAutomatic) are left out where they cannot be made: connections to other processes then use
+/// tcp.
 void add_host_rings(const Options& options, const std::shared_ptr<proxy::Platform>& platform,
                     proxy::SegmentPool& segments) {
   const bool automatic = options.host_rings == proxy::HostRings::kAutomatic;
@@ -85,7 +86,7 @@ bool try_to_free(DeviceHoldings* holdings) noexcept {
 }
 
 /// The holdings of contexts that have ended and that could not be freed then. The mutex is held while they are freed:
-/// who gives the last ring memory of one back meanwhile finds it here afterwards.
+/// a thread that gives the last ring memory of one back meanwhile finds it here afterwards.
 class EndedHoldings {
  public:
   /// Never destroyed, as static contexts go at any time. It takes no memory: none may be there, and what asks for it
@@ -136,7 +137,8 @@ class EndedHoldings {
 
 }  // namespace
 
-/// With those that ended before: this one had ring memory of theirs, and nobody else may come to free them.
+/// With those that ended before: this one had ring memory of theirs, and perhaps no later context ends that would free
+/// them.
 void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
   EndedHoldings::instance().add(holdings);
   free_ended_holdings();

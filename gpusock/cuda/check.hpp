@@ -26,7 +26,8 @@ inline void check(cudaError_t error, int errno_value, const std::string& what) {
 }
 
 /// Makes a GPU the calling thread's current one for as long as it lives. Then the program's own choice comes back; a
-/// thread that has not used CUDA keeps this GPU, since another one would get a CUDA context that nobody asked for.
+/// thread that has not used CUDA keeps this GPU, since another GPU would get a CUDA context that the program did not
+/// ask for.
 class CurrentGpu {
  public:
   explicit CurrentGpu(int gpu);

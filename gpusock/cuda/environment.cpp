@@ -32,8 +32,7 @@ bool cuda_in_use() {
 }
 
 /// Before main(), and before other objects' constructors: the process has one thread, and has made no CUDA call. The
-/// images of many containers set CUDA_MODULE_LOADING=LAZY: nobody chose that for programs whose kernels wait for each
-/// other.
+/// images of many containers set CUDA_MODULE_LOADING=LAZY, but not for programs whose kernels wait for each other.
 [[gnu::constructor(101)]] void set_environment() {
   set_too_late = getenv(kQueues) == nullptr && cuda_in_use();
   setenv(kQueues, "32", 0);

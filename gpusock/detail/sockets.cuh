@@ -87,7 +87,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
-  // Relaxed, both: whoever uses the handle has it from the thread that it was given to, and late calls hold the lock.
+  // Relaxed, both: all users of the handle have it from the thread that it was given to, and late calls hold the lock.
   DeviceRef word(slot.generation_and_users);
   const std::uint32_t before = table::generation_in(word.load(ringbuf::kRelaxed));
   const std::uint64_t step = (generation - before) & table::kGenerationMask;

@@ -5,7 +5,7 @@ namespace gpusock {
 namespace detail {
 
 /// In CallerSlot::tx_held and rx_held, beside the handle: how much is held, and whether its holder is the socket's
-/// owner, who stays counted in when the hold ends.
+/// owner: the owner stays counted in when the hold ends.
 inline constexpr std::uint64_t kHeldByOwner = std::uint64_t{1} << 31, kHeldBytes = kHeldByOwner - 1;
 static_assert(kHeldBytes >= kRingBytesMax);
 

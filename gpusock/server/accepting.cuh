@@ -99,7 +99,7 @@ class Accepting : ServerWords {
 
   GPUSOCK_FN_APART void admit(Socket client) {
     OneSeat& seat = seats_.seat_of(last_);
-    // This call cannot fail: begin_serving() has checked the value, and nobody else has the socket yet.
+    // This call cannot fail: begin_serving() has checked the value, and no other group has the socket yet.
     net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_option_ns(limits_));
     const PollSet set = seats_.open_set_of(last_ % seats_.groups());
     // First of all, so that the other group may watch the client for something else once it finds it in the seat.

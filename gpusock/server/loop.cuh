@@ -349,7 +349,7 @@ class ServerLoop : ServerWords {
       talk.answered = talk.reader.progress().taken;
       talk.moved = true;
       talk.leaving = result != 0;
-      // Before the client has the answer: who knows of that is not taken for idle.
+      // Before the client has the answer: a client that has it is not taken for idle.
       if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     }
   }

@@ -84,7 +84,7 @@ struct Seats {
   friend class detail::ServerLoop;
 
   std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
-                      ///< accepts no more. Nobody makes it 0 again
+                      ///< accepts no more. It is never 0 again
   detail::TicketLock lock;  ///< of the seats, where several groups serve: each tells the clients of all
   std::uint64_t serving;    ///< the group's poll set and 1 while it serves, also after it accepts no more: its clients
                             ///< may be told something. Guarded by the lock

@@ -26,9 +26,9 @@ struct ServerWords {
 };
 
 /// The seats of all groups, as one group sees them. Which socket has which seat is an atomic word of the seat: the
-/// group that accepts fills it, and who changes it from a client to something else closes that client. All else in a
-/// group's seats belongs to the holder of their lock: that group, but while it waits for events; and others, while they
-/// tell its clients something. One group needs no lock. Of the leaders alone.
+/// group that accepts fills it, and the group that changes it from a client to something else closes that client. All
+/// else in a group's seats belongs to the holder of their lock: that group, but while it waits for events; and others,
+/// while they tell its clients something. One group needs no lock. Of the leaders alone.
 template <class Memory, class Departed>
 class SharedSeats : public ServerWords {
  public:

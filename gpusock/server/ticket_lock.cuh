@@ -55,7 +55,7 @@ struct TicketLock {
   }
   /// Of the holder: true if another group waits.
   GPUSOCK_FN bool is_awaited(std::uint32_t number) {
-    const std::uint64_t now = Ref(word).load(ringbuf::kRelaxed);  // relaxed: who comes later is served later
+    const std::uint64_t now = Ref(word).load(ringbuf::kRelaxed);  // relaxed: a group that comes later is served later
     return static_cast<std::uint32_t>(now >> 32) != static_cast<std::uint32_t>(number + 1);
   }
 

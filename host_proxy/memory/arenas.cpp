@@ -14,9 +14,9 @@
 namespace gpusock::proxy {
 
 /// What a context says of itself. It writes this under the members' lock, before it makes or takes a connection, and
-/// never again. A peer reads it after an offer or an answer of that context. Whoever enters reads it twice; the first
-/// time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again. Other
-/// processes' entries are copied before they are looked at: what was checked must be what is used.
+/// never again. A peer reads it after an offer or an answer of that context. A context that enters reads it twice; the
+/// first time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again.
+/// Other processes' entries are copied before they are looked at: what was checked must be what is used.
 struct Arenas::Member {
   Id id{};
   std::array<char, 32> device{};  // Platform::name_on_host()
@@ -69,7 +69,8 @@ std::string why_apart(Arenas::Taken taken) {
   }
 }
 
-/// The name of an abstract Unix socket of gpusock's. Whoever writes to the file must not choose another one.
+/// The name of an abstract Unix socket of gpusock's. A process that writes to the file must not be able to name any
+/// other socket.
 bool is_socket_name(const std::array<char, 32>& name) {
   return std::all_of(name.begin(), name.end(),
                      [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); });
@@ -77,7 +78,7 @@ bool is_socket_name(const std::array<char, 32>& name) {
 
 }  // namespace
 
-/// Whoever has it is the only one that enters. The operating system ends it with its process.
+/// The context that has this lock is the only one that enters. The operating system ends it with its process.
 class Arenas::MembersLock {
  public:
   explicit MembersLock(const File& file) : file_(file) {
@@ -188,7 +189,7 @@ void Arenas::make_own(std::size_t bytes_max) {
   platform_->zero_device(own_->memory(), words_bytes(own_slots_));
 }
 
-/// An entry of nobody that lives. Its lock is this context's from here on.
+/// The number of an entry that no living context has. Its lock is this context's from here on.
 std::size_t Arenas::take_number() const {
   for (std::size_t number = 0; number < kMembersMax; ++number) {
     if (!file_.locks.try_lock(file_.first_lock + lock_of(number), 1)) continue;
@@ -238,12 +239,13 @@ void Arenas::note_apart(const Member& other, const std::string& why) {
   apart_.emplace_back(other.id, why);
 }
 
-/// Only here do they go: whoever has the last pointer to one otherwise may be the proxy. Those of a connection that is
-/// not closed yet go with a later gift.
+/// Unmaps the arenas of members that have ended. They are unmapped only here: elsewhere the last pointer to one may be
+/// the proxy's, which must not wait for kernels. Arenas of a connection that is not closed yet are unmapped with a
+/// later gift.
 void Arenas::unmap_ended() {
   std::vector<Mapped> ended;
   {
-    const std::lock_guard lock(mutex_);  // nobody gets another pointer meanwhile
+    const std::lock_guard lock(mutex_);  // no thread gets another pointer meanwhile
     const auto first = std::stable_partition(mapped_.begin(), mapped_.end(), [&](const Mapped& each) {
       return each.arena.use_count() > 1 || lives(each.its.id);
     });

@@ -25,7 +25,7 @@
 namespace gpusock::proxy {
 
 /// One context's part: its own arena, those it has mapped, and its entry in the list of members, which is in the host
-/// rings' file. A slot of the file is one of every arena, so its locks say who uses it.
+/// rings' file. A slot of the file is one of every arena, so its locks say which contexts use it.
 class Arenas {
  public:
   /// Contexts that are members at a time; further ones share host memory alone.
@@ -43,7 +43,7 @@ class Arenas {
     std::uint64_t room_bytes;  ///< of each ring
   };
 
-  /// A member, and the abstract Unix socket where it gives its arena's descriptor to whoever says its id.
+  /// A member, and the abstract Unix socket where it gives its arena's descriptor to processes that say its id.
   struct Asked {
     std::string socket;
     Id id{};
@@ -110,7 +110,7 @@ class Arenas {
   struct Place {
     std::byte* rings;
     DeviceWords* words;
-    /// Another member's: mapped as long as somebody has this.
+    /// Another member's: mapped as long as this pointer is held.
     std::shared_ptr<const DeviceArena> arena = nullptr;
   };
   /// Nothing: this context does not reach that arena, or the arena has no such slot.

@@ -10,7 +10,7 @@
 
 namespace param_sync {
 
-/// A node cannot go on.
+/// Why a node cannot go on.
 struct Loss {
   enum class Cause {
     lost,     ///< another node was lost, or the nodes do not fit each other
@@ -24,7 +24,7 @@ struct Loss {
 nlohmann::json to_json(const Loss& loss);
 Loss loss_from(const nlohmann::json& json);
 
-/// What the nodes of a run have told, in any order.
+/// The losses that the nodes of a run have told, in any order.
 class Losses {
  public:
   void add(const Loss& loss);
@@ -34,7 +34,7 @@ class Losses {
   /// run has told its own cause, but its message may be read later.
   bool stalled() const { return cause_ == Loss::Cause::stalled; }
 
-  /// Of all nodes that were training.
+  /// The progress of each node that was training.
   const std::vector<StepProgress>& step_progress() const { return step_progress_; }
 
  private:

@@ -16,10 +16,9 @@
 
 namespace param_sync {
 
-/// Where a node tells that it cannot go on. Without functions, nobody is told.
+/// The functions by which a node tells that it cannot go on. One that is empty is not called.
 struct LossObserver {
-  /// Called before the other nodes learn of it, so that whoever observes several nodes is told causes before their
-  /// consequences.
+  /// Called before the other nodes learn of it: an observer of several nodes is told causes before their consequences.
   std::function<void(const Loss&)> tell = {};
   /// Called when the other nodes have been told. Returns once they have seen which node was lost first, or no longer
   /// can; then this node's sockets close.

@@ -85,7 +85,7 @@ std::optional<winsize> terminal_size() {
   return known && size.ws_row >= 2 && size.ws_col >= 2 ? std::optional(size) : std::nullopt;
 }
 
-/// What a terminal shows of the table: as much of all as there is room for or, once somebody scrolls, the lines of the
+/// What a terminal shows of the table: as much of all as there is room for or, once the user scrolls, the lines of the
 /// whole table from `first` on.
 std::string make_screen(const Look& look, const TopOptions& options, const winsize& size, Wish wish,
                         std::size_t& first) {

@@ -113,7 +113,7 @@ std::string narrow_line(const SocketView& socket, const TableOptions& options) {
                 options);
 }
 
-/// Who opened or accepted the socket; empty if nobody did yet.
+/// The caller that opened or accepted the socket; empty while the socket waits to be accepted.
 std::string opener(const SocketInfo& info) {
   if (info.handle < 0 || info.state == SocketState::waiting) return "";
   return info.block < 0 ? "opened by a host thread" : fmt::format("opened by block {}", info.block);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file An owner lets so many ranks send to it at a time as it has credits, for all exchanges together.
+/// @file An owner lets as many ranks send to it at a time as it has credits, for all exchanges together.
 /// (Receiver-driven credits against incast, as by pHost: Gao et al., 2015.)
 
 #include "param_sync/executor/admission/asking.cuh"
@@ -25,8 +25,8 @@ class Credits {
   __device__ void end() const {}
 
  private:
-  /// Waits for a credit. Exchanges before this one get theirs first. It ends: who has a credit waits for no other one,
-  /// since what it sends has a lane of its own, and is taken by a lane that gives way to none.
+  /// Waits for a credit. Exchanges before this one get theirs first. The wait ends: a rank that was let send waits for
+  /// no other credit. Its messages have a lane of their own, and the lane that adds them gives way to no other one.
   __device__ bool take() const {
     bool taken = true;
     if (threadIdx.x == 0) {
