@@ -14,7 +14,7 @@ TEST(Config, NodesThatAProgramStartsShareAGpuAndNobodyElse) {
   Config one = config, by_hand = config, launched = config, serial = config;
   one.nodes = 1;
   by_hand.rank = 0;
-  launched.launch = Launch{};
+  launched.launch = bootstrap::Launch{};
   serial.serial = true;
   for (const Config& other : {one, by_hand, launched, serial}) EXPECT_FALSE(other.shares_gpu("cuda"));
 }
