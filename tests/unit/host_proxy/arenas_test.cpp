@@ -143,8 +143,9 @@ TEST_F(ArenasTest, WhereThereIsNoneTheReasonSaysWhy) {
   const User first = enter(), deaf = enter(), mute = open();
   expect_none(deaf, first, "and neither has mapped the other's memory");
   expect_none(first, deaf, "and neither has mapped the other's memory");
-  expect_none(first, mute,
-              "which shares no GPU memory for this connection: a host thread's, GPUSOCK_RING=host there, or see its log");
+  expect_none(
+      first, mute,
+      "which shares no GPU memory for this connection: a host thread's, GPUSOCK_RING=host there, or see its log");
   EXPECT_EQ(mute.arenas().why_not(first.id(), 0), "this context shares no GPU memory with other processes");
 }
 
