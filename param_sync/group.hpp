@@ -74,6 +74,14 @@ class Group {
   /// each other why they fail here, so a rank may name one that is as it should be (docs/groups.md).
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
+  /// The group of those ranks that call with the same color (0 to 2^24 - 1), connected, with this group's options; in
+  /// the order of their ranks here (as MPI_Comm_split). An operation of this group, which waits: all ranks call it
+  /// between the same two others. It opens connections of its own, and takes `options.connect_timeout_ns` for each of
+  /// three waits at most. Throws as the operations and connect(), and gpusock::Error (EINVAL) where there is no such
+  /// color; where it throws, operations of this group fail on all ranks. Not for ranks that share a GPU in one process:
+  /// it makes memory, which may wait for the kernels of another rank that waits for this one.
+  Group split(int color);
+
   /// Times the two schemes of "auto" at several sizes on the running links, and lets all_reduce() take the faster one
   /// from then on. All ranks call it, and choose the same; it takes some 80 small sums, which have `timeout_ns`
   /// together. (A group of "auto" holds 1 MiB of device memory for it.) Returns up to how many floats it is

@@ -104,7 +104,8 @@ void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
 Group Group::from_environment(gpusock::Context& context, const GroupOptions& options, gpusock::LinkKind link) {
   const auto launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
                                              bootstrap::pmix_is_there());
-  const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}), options.connect_timeout_ns);
+  const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}),
+                                                options.connect_timeout_ns);
   auto made = std::make_unique<Impl>(context, others->rank(), others->size(), options);
   gpusock::Endpoint at = others->where_to_listen();
   at.link = link;

@@ -97,6 +97,50 @@ TEST(GroupOperations, EachErrorAfterAnInvalidArgumentSaysThatThereWasOne) {
   }
 }
 
+/// What `call` does for each rank, side by side.
+template <class Call>
+void on_each_rank(Call call) {
+  std::vector<std::jthread> ranks;
+  ranks.reserve(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back([&call, rank] { call(rank); });
+}
+
+TEST(GroupOperations, RanksOfOneColorAreAGroupOfTheirOwn) {
+  constexpr std::size_t kFloats = 1000;
+  Groups groups(kFloats);
+  on_each_rank([&](int rank) {
+    Group half = groups.group(rank).split(rank == 1 ? 9 : 0);  // ranks 0 and 2, and rank 1
+    EXPECT_EQ(half.nodes(), rank == 1 ? 1 : 2);
+    EXPECT_EQ(half.rank(), rank == 2 ? 1 : 0);
+    Group pair = groups.group(rank).split(rank == 0 ? 1 : 2);  // beside it
+    EXPECT_EQ(pair.nodes(), rank == 0 ? 1 : 2);
+    groups.tensor(rank).copy_in(std::vector<float>(kFloats, static_cast<float>(1 << rank)));
+    half.wait(half.all_reduce(groups.tensor(rank).data(), kFloats));
+    std::vector<float> sum(kFloats);
+    groups.tensor(rank).copy_out(sum);
+    EXPECT_EQ(sum, std::vector<float>(kFloats, rank == 1 ? 2 : 1 + 4));
+    half.wait(half.barrier());
+  });
+  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce(data, kFloats); })) {
+    EXPECT_EQ(result[1], Groups::sum(1)) << "the group of all goes on";
+  }
+}
+
+TEST(GroupOperations, AColorThatThereIsNotEndsAllRanks) {
+  Groups groups(1);
+  std::vector<std::string> errors(kRanks);
+  on_each_rank([&](int rank) {
+    errors[static_cast<std::size_t>(rank)] = error_of<gpusock::Error>(
+        [&] { groups.group(rank).split(rank == 1 ? -1 : 0); });
+  });
+  EXPECT_NE(errors[1].find("the color -1, but colors are 0 to 16777215"), std::string::npos) << errors[1];
+  for (const int rank : {0, 2}) {
+    const std::string& error = errors[static_cast<std::size_t>(rank)];
+    EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
+    EXPECT_NE(error.find("invalid argument"), std::string::npos) << error;
+  }
+}
+
 std::string error_of_group(const GroupOptions& options, int rank = 0, int nodes = kRanks) {
   gpusock::Context context;
   return error_of<gpusock::Error>([&] { Group group(context, rank, nodes, options); });
