@@ -46,14 +46,13 @@ class Group {
   static constexpr std::uint64_t kTimeoutNs = 30'000'000'000;
 
   /// This process's rank of the group of all processes that a launcher has started, connected: mpirun, srun, torchrun,
-  /// Kubernetes, ./run cluster. By which variables ranks find each other: docs/many_hosts.md. A group of one rank where
-  /// no launcher is at work. `link`: of all connections. Each of the two waits, for the addresses of all ranks and for
-  /// their connections, takes `options.connect_timeout_ns` at most. Throws gpusock::Error: (EINVAL) a variable is
-  /// invalid, half set, or contradicts another one; (EACCES) ranks on several hosts need GPUSOCK_SECRET; (ETIMEDOUT,
-  /// ECONNREFUSED, …) who did not come, or cannot be reached; (EPROTO) ranks contradict each other; and as the
-  /// constructor, listen() and connect(). The context outlives the group.
-  static Group from_environment(gpusock::Context& context, const GroupOptions& options = {},
-                                gpusock::LinkKind link = gpusock::LinkKind::automatic);
+  /// Kubernetes, ./run cluster. By which variables ranks find each other: docs/many_hosts.md. Connections are on
+  /// GPUSOCK_LINK's link. A group of one rank where no launcher is at work. Each of the two waits, for the addresses of
+  /// all ranks and for their connections, takes `options.connect_timeout_ns` at most. Throws gpusock::Error: (EINVAL) a
+  /// variable is invalid, half set, or contradicts another one; (EACCES) ranks on several hosts need GPUSOCK_SECRET;
+  /// (ETIMEDOUT, ECONNREFUSED, …) who did not come, or cannot be reached; (EPROTO) ranks contradict each other; and as
+  /// the constructor, listen() and connect(). The context outlives the group.
+  static Group from_environment(gpusock::Context& context, const GroupOptions& options = {});
 
   /// Rank `rank` of `nodes` (1 to 64). The context outlives the group. Throws gpusock::Error (EINVAL) where an option
   /// is invalid, (ENOBUFS) where the device cannot keep all blocks of a scheme resident at the same time.

@@ -101,7 +101,8 @@ void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
   connected = true;
 }
 
-Group Group::from_environment(gpusock::Context& context, const GroupOptions& options, gpusock::LinkKind link) {
+Group Group::from_environment(gpusock::Context& context, const GroupOptions& options) {
+  const gpusock::LinkKind link = gpusock::Endpoint::parse("127.0.0.1:0").link;  // GPUSOCK_LINK's
   const auto launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
                                              bootstrap::pmix_is_there());
   const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}),

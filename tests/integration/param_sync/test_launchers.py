@@ -109,6 +109,15 @@ class Launchers(unittest.TestCase):
     def test_a_group_without_a_launcher_is_one_rank(self):
         self.expect_sum(1, [self.start_group()])
 
+    def test_a_group_takes_the_link_of_gpusock_link(self):
+        """One that there is not here, so that ranks do not find another one."""
+        peers = ",".join(support.own_addresses(2))
+        ranks = [self.start_group(GPUSOCK_RANK=rank, GPUSOCK_SIZE=2, GPUSOCK_PEERS=peers, GPUSOCK_LINK="fabric",
+                                  GPUSOCK_FABRIC_PROVIDER="none") for rank in range(2)]
+        status, _, err = self.end(ranks[1])
+        self.assertEqual(status, 1)
+        self.assertRegex(err, "cannot connect to rank 0 .*: .*(ENODEV|EPROTONOSUPPORT)")
+
     def test_a_group_says_which_variable_is_wrong(self):
         for words, variables in (("GPUSOCK_RANK is set, but not GPUSOCK_SIZE", {"GPUSOCK_RANK": 0}),
                                  ("RANK=2 contradicts WORLD_SIZE=2", {"RANK": 2, "WORLD_SIZE": 2, "MASTER_ADDR": "a", "MASTER_PORT": 1}),
