@@ -87,7 +87,9 @@ TEST(SocketsOfRecords, HaveTheHandlesThatTheirCallersPass) {
   ASSERT_GE(visitor, 0);
   ASSERT_GE(peer, 0);
   EXPECT_EQ(find_socket(client, visitor).state, SocketState::connected);
-  EXPECT_EQ(find_socket(server, peer).state, SocketState::connected);
+  const SocketInfo info = wait_for(server, peer,
+                                   [](const SocketInfo& now) { return now.state == SocketState::connected; });
+  EXPECT_EQ(info.state, SocketState::connected);
 }
 
 TEST_P(Sockets, AConnectionIsWaitingUntilItIsAccepted) {
