@@ -233,6 +233,7 @@ void Run::converse(const End& end) {
   if (end.planned.endings[end.side] == Ending::midway) {
     script("somebody else", end.place, [end, this] {
       schedule_.sleep(end.planned.midway_ns);
+      if (schedule_.random().one_in(2)) await_unseen_input(end);
       const int result = close(end);
       if (result != 0) fail("close gave " + std::to_string(result));
     });
@@ -279,6 +280,17 @@ std::shared_ptr<TcpSocket> Run::connection_of(const End& end) const {
     return address;
   };
   return kernel_.find(address_of(local), address_of(remote));
+}
+
+/// Waits a little for a moment that is rare otherwise: the operating system has input for this socket, and its proxy
+/// has taken none of it yet.
+void Run::await_unseen_input(const End& end) {
+  constexpr int kLooks = 200;
+  for (int look = 0; look < kLooks; ++look) {
+    const auto connection = connection_of(end);
+    if (connection == nullptr || (connection->bytes_there() != 0 && end.node.unread_bytes(end.socket) == 0)) return;
+    schedule_.sleep(500);
+  }
 }
 
 /// Closes the socket, and notes what has arrived there and is not received: on plain TCP the peer is to hear of that.

@@ -176,7 +176,7 @@ SUBSTITUTIONS = [
     (35, "host_proxy/links/tcp/tcp_link.cpp",
      "  if (arrived && refuses_input_) reset_unread();\n",
      "  if (arrived && refuses_input_ && !sim::planted(35)) reset_unread();\n",
-     "tcp: input that the system has when its socket is closed is dropped, and the end is in order", CALLS),
+     "tcp: input that the system has when its socket is closed is dropped, and the end is in order"),
     (36, "host_proxy/links/p2p/segment_exchange.cpp",
      "  const bool full = !connected && errno == EAGAIN;\n",
      "  const bool full = !connected && errno == EAGAIN && !sim::planted(36);\n",

@@ -132,6 +132,7 @@ class Run {
   void consume(const End& end, Flow& flow, std::uint64_t bytes);
   void check_not_over(const End& end, const char* call);
   std::shared_ptr<TcpSocket> connection_of(const End& end) const;
+  void await_unseen_input(const End& end);
   int close(const End& end);
   bool must_be_told_of_loss(const End& end);
   bool may_end(const End& end, const char* call, std::int64_t result);
