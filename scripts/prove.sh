@@ -1,14 +1,17 @@
 # ./run prove: everything that shows, without the hardware, that gpusock is right; one page at the end, in out/prove/page.txt.
-# A step that fails, or runs past its time, does not keep the others from running.
+# A step that fails, or runs past its time, does not keep the others from running. --steps runs some again; what the others said of the same
+# commit stays on the page.
 . scripts/packages.sh
 . scripts/steps.sh
 
 main() {
   # How much of what has no end: executions of the model (times the usual), minutes of fresh seeds, seconds of each fuzz target.
-  local scale=20 minutes=2 seconds=20 share=1 quick=no
+  local scale=20 minutes=2 seconds=20 share=1 quick=no chosen='' name
   while [ $# -gt 0 ]; do
     case "$1" in
       --quick) quick=yes scale=1 minutes=1 seconds=3 share=0.1; shift ;;
+      --steps) [ $# -ge 2 ] || misuse "--steps takes names, as in: model,fuzz"; chosen=$2; shift 2 ;;
+      --steps=*) chosen=${1#--steps=}; shift ;;
       --minutes) [ $# -ge 2 ] || misuse "--minutes takes a number"; minutes=$2; shift 2 ;;
       --minutes=*) minutes=${1#--minutes=}; shift ;;
       --fuzz-seconds) [ $# -ge 2 ] || misuse "--fuzz-seconds takes a number"; seconds=$2; shift 2 ;;
@@ -18,20 +21,40 @@ main() {
   done
   [[ "$minutes" =~ ^[1-9][0-9]*$ ]] || misuse "--minutes takes a number from 1 on, not \"$minutes\""
   [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || misuse "--fuzz-seconds takes a number from 1 on, not \"$seconds\""
+  for name in ${chosen//,/ }; do
+    [[ " ${all_steps[*]} " = *" $name "* ]] || misuse "prove has no step \"$name\": ${all_steps[*]}"
+  done
+  [ -z "$chosen" ] || chosen+=,gcc # it builds what most others run
   needs_sources prove
   require_packages "${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}" clang-tidy gcovr
   out=$root/out/prove
-  rm -rf "$out"
+  keeps_results || rm -rf "$out"
   mkdir -p "$out/logs"
-  : >"$out/results.txt"
+  : >>"$out/results.txt"
+  project_commit >"$out/commit"
   say "steps, in the order in which they end; their output is in out/prove/logs"
   prove_all
   print_page | tee "$out/page.txt"
-  ! grep -q '^FAIL' "$out/results.txt" || fail "some steps failed (out/prove/logs)"
+  ! last_results | grep -q '^FAIL' || fail "some steps failed (out/prove/logs)"
 }
 
+# In the order of the page.
+all_steps=(tests gpu-shape cuda-double idle-clients model mutants schedules executor seeds fresh-seeds shortages planted-bugs fuzz tidy gcc
+  clang coverage bare debian-13)
+
+# True if results are there that are of the same sources.
+keeps_results() {
+  local now
+  now=$(project_commit)
+  [ -n "$chosen" ] && [[ $now != *-dirty ]] && [ "$(cat "$out/commit" 2>/dev/null)" = "$now" ]
+}
+
+wanted() { [ -z "$chosen" ] || [[ ,$chosen, = *",$1,"* ]]; }
+# As step, if it is wanted.
+proof() { ! wanted "$1" || step "$@"; }
+
 prove_all() {
-  step tests 3600 ./run test --all
+  proof tests 3600 ./run test --all
   local simulation=build/host/tests/simulation/simulation model=build/host/tests/model/model_check running=0
   with_tests=ON
   tests_wanted=all
@@ -50,18 +73,18 @@ prove_all() {
   [ $quick = yes ] || beside shortages 900 's/ from 1 on: ok; \([0-9]* shortages\),.*/, \1/p' "$simulation" --shortages --seeds 1..1000 --seconds-max 300
   [ $quick = yes ] || beside planted-bugs 1800 's/^planted bugs //p' "$simulation" --planted-bugs --seeds 1..50000
   all_beside
-  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 suites/p' step gpu-shape 1800 env GPUSOCK_TEST_SCALE="$share" \
+  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 suites/p' proof gpu-shape 1800 env GPUSOCK_TEST_SCALE="$share" \
     ctest --test-dir build/host -L '^gpu_shape$' -j2 --output-on-failure --timeout 600
-  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 runs of suites and demo/p' step cuda-double 1800 bash -c \
+  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 runs of suites and demo/p' proof cuda-double 1800 bash -c \
     'cmake --build build/host --target on_double && ctest --test-dir build/host -L "^double$" --output-on-failure'
-  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 servers, 10000 idle clients each/p' step idle-clients 600 env GPUSOCK_TEST_IDLE=10000 \
+  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 servers, 10000 idle clients each/p' proof idle-clients 600 env GPUSOCK_TEST_IDLE=10000 \
     ctest --test-dir build/host -R '^(integration[.](echo|http)|io_test)$' --output-on-failure --timeout 300
   build_step clang clang
-  figure_of='s/^== clang-tidy: \(.*\), [0-9]* s$/\1/p' step tidy 1800 ./run tidy
-  figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' step fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
-  figure_of='s/^lines: //p' step coverage 3600 ./run coverage
-  [ $quick = yes ] || step bare 18000 ./run bare bash tests/bare/commands.sh
-  [ $quick = yes ] || step debian-13 7200 ./run bare --release trixie ./run test
+  figure_of='s/^== clang-tidy: \(.*\), [0-9]* s$/\1/p' proof tidy 1800 ./run tidy
+  figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' proof fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
+  figure_of='s/^lines: //p' proof coverage 3600 ./run coverage
+  [ $quick = yes ] || proof bare 18000 ./run bare bash tests/bare/commands.sh
+  [ $quick = yes ] || proof debian-13 7200 ./run bare --release trixie ./run test
 }
 
 # build_step NAME PRESET: all of the tree, its tests as well.
@@ -69,12 +92,13 @@ build_step() {
   local compiler=c++ warnings="warnings are errors"
   [ "$2" != clang ] || compiler=clang++
   [ "$(warnings_option "$2")" = ON ] || warnings="warnings are no errors: not the compiler that .ci has"
-  step "$1" 3600 bash -c './run build "$1" && echo "figure: all of the tree by $2, $3"' _ "$2" "$($compiler --version | head -n 1)" "$warnings"
+  proof "$1" 3600 bash -c './run build "$1" && echo "figure: all of the tree by $2, $3"' _ "$2" "$($compiler --version | head -n 1)" "$warnings"
 }
 
 # beside NAME SECONDS SED COMMAND...: a step that needs one processor, beside others.
 beside() {
   local figure_of=$3
+  wanted "$1" || return 0
   if [ $running -eq "$(jobs)" ]; then
     wait -n || true
     running=$((running - 1))
@@ -88,15 +112,26 @@ all_beside() {
 }
 
 print_page() {
-  local name failed
+  local failed missing name what=promised
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests gpu-shape cuda-double idle-clients model mutants schedules seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
-    grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
-  done
+  last_results
   if [ -s "$out/logs/planted-bugs.log" ]; then
     printf '  planted bugs, and the seed that catches each:%s\n' \
       "$(sed -n 's/^bug *\([0-9]*\): caught at seed \([0-9]*\)[ ,].*/ \1@\2/p' "$out/logs/planted-bugs.log" | tr -d '\n')"
   fi
-  failed=$(grep -c '^FAIL' "$out/results.txt" || true)
-  printf '%s\n' "$([ "$failed" = 0 ] && echo 'all that was promised holds' || echo "$failed FAILED")"
+  failed=$(last_results | grep -c '^FAIL' || true)
+  missing=$(for name in "${all_steps[@]}"; do result_of "$name" >/dev/null || printf ' %s' "$name"; done)
+  [ -z "$missing" ] || what=run
+  [ -z "$missing" ] || printf 'not run:%s\n' "$missing"
+  printf '%s\n' "$([ "$failed" = 0 ] && echo "all that was $what holds" || echo "$failed FAILED")"
+}
+
+# result_of STEP: what it said when it ran last; fails if it has not run.
+result_of() { grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $1( |\$)" "$out/results.txt" | tail -n 1; }
+
+last_results() {
+  local name
+  for name in "${all_steps[@]}"; do
+    result_of "$name" || true
+  done
 }

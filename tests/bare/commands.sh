@@ -4,7 +4,8 @@
 #   ./run bare bash tests/bare/commands.sh --quick
 #
 # Commands that need few packages come first, so that each is tried with what it installs by itself. --quick is for CI: what takes seconds,
-# and a bundle. Not run inside: ./run bare (it is how this runs), and ./run prove, which runs this.
+# and a bundle. Not run inside: ./run bare (it is how this runs), ./run prove, which runs this, and ./run coverage, which needs as long as all
+# of these and which ./run prove runs outside.
 #
 # Exit status: 0 all did what they should, 1 not, 2 misuse.
 set -euo pipefail
@@ -29,7 +30,6 @@ tidy      3600
 check      900
 soak      1800
 fuzz      3600
-coverage  5400
 rdma-test 3600
 TABLE
 }
@@ -114,7 +114,6 @@ try_tidy() { ./run tidy gpusock; }
 try_check() { ./run check --base HEAD; }
 try_soak() { ./run soak --minutes 1; }
 try_fuzz() { ./run fuzz --seconds 1; }
-try_coverage() { ./run coverage; }
 try_rdma-test() { ./run rdma-test -- ibv_devices; } # what it installs, the kernel, the virtual machine and its devices
 
 main() {
