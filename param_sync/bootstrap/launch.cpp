@@ -111,7 +111,7 @@ std::string torch_rendezvous(const Environment& variable, const std::string& hos
   const int port = number(variable, "MASTER_PORT", kPortMax);
   if (taken && port == kPortMax) {
     refuse_environment(
-        fmt::format("MASTER_PORT={} is torchrun's own, and there is no next port for the nodes to meet "
+        fmt::format("MASTER_PORT={} is torchrun's own, and there is no next port for the ranks to meet "
                     "at: take a lower one",
                     port));
   }

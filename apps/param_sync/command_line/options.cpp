@@ -197,8 +197,7 @@ void read_environment(const Texts& texts, Config& config) {
     config.launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
                                            bootstrap::pmix_is_there());
   } catch (const gpusock::Error& error) {
-    throw gpusock::Error::with_cause(
-        EINVAL, error.what() + std::string("; or give --nodes to start all nodes here, whatever the environment says"));
+    throw gpusock::Error::with_cause(EINVAL, error.what() + std::string(kWithoutLauncher));
   }
 }
 

@@ -142,8 +142,7 @@ auto met(const std::atomic<bool>& stopped, Meet meet) try {
                                         failure.code().value(), failure.place);
 } catch (const gpusock::Error& error) {
   if (stopped) throw Interrupted();
-  const std::string instead = error.what() +
-                              std::string("; or give --nodes to start all nodes here without a launcher");
+  const std::string instead = error.what() + std::string(kWithoutLauncher);
   if (error.code().value() == EINVAL) throw gpusock::program::Misuse(instead);
   if (error.code().value() == EIO) throw gpusock::Error::with_cause(EIO, instead);
   throw;

@@ -19,6 +19,10 @@ inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the m
 /// Each node owns an equal share of each layer, and adds in rank order: the weights are those of --serial, bit for bit.
 inline constexpr const char* kDefaultScheme = "ps:even";
 
+/// What to do where a launcher, or a variable of its, does not do what it should.
+inline constexpr const char* kWithoutLauncher =
+    "; or give --nodes to start all nodes here, whatever the environment says";
+
 struct Config {
   // The same on all nodes
   int nodes = 4;

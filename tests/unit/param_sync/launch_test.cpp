@@ -150,7 +150,7 @@ TEST(Launch, TheLastPortServesTorchOrThisProgramButNotBoth) {
   EXPECT_EQ(launch(last)->rendezvous, "node7:65535");
   expect_refused(
       with(last, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
-      "MASTER_PORT=65535 is torchrun's own, and there is no next port for the nodes to meet at: take a lower one");
+      "MASTER_PORT=65535 is torchrun's own, and there is no next port for the ranks to meet at: take a lower one");
 }
 
 TEST(Launch, NumbersThatAreNoneAreNamed) {
