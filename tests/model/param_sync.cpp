@@ -17,7 +17,7 @@ namespace ps = param_sync;
 /// A node whose layer waits for weights that do not come.
 struct OneNode {
   OneNode() {
-    state.layout.layers = 1;
+    state.exchange_count = 1;
     state.timeout_ns = 1'000'000;
     state.failed = &failed;
     state.failure = &failure;

@@ -1,29 +1,45 @@
 #include "arithmetic/model.hpp"
 
-#include "arithmetic/kernels.cuh"
+#include "layers/layer.cuh"
+#include "layers/softmax.cuh"
 
 #include <algorithm>
+#include <type_traits>
+#include <variant>
 
 namespace param_sync {
 namespace {
 
+constexpr float kPixelMean = 0.2860f;  // Fashion-MNIST's, of pixels scaled to 0..1; any near value will do
+constexpr float kPixelDeviation = 0.3530f;
+
+/// Images of one batch to floats around zero.
 __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* to) {
-  gather_images(samples.images, samples.pixels, samples.order, batch, to);
+  const std::uint32_t pixels = samples.pixels;
+  for (std::uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
+    const std::uint8_t* image = samples.images + std::size_t{samples.order[b]} * pixels;
+    for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
+      to[std::size_t{b} * pixels + i] = (static_cast<float>(image[i]) / 255.0f - kPixelMean) / kPixelDeviation;
+    }
+  }
 }
 
-__global__ void forward_kernel(LayerShape shape, const float* parameters, const float* input, std::uint32_t batch,
-                               bool relu, float* output) {
-  layer_forward(shape, parameters, input, batch, relu, output);
+template <class Kind>
+__global__ void forward_kernel(Kind layer, const float* parameters, const float* input, std::uint32_t batch,
+                               float* output) {
+  forward(layer, parameters, input, batch, output);
 }
 
-__global__ void backward_input_kernel(LayerShape shape, const float* parameters, const float* delta, const float* input,
-                                      std::uint32_t batch, float* input_delta) {
-  layer_backward_input(shape, parameters, delta, input, batch, input_delta);
+template <class Kind, class Below>
+__global__ void backward_input_kernel(Kind layer, Below below, const float* parameters, const float* delta,
+                                      const float* input, std::uint32_t batch, float* input_delta) {
+  backward_input(layer, parameters, delta, input, batch, below, input_delta);
 }
 
-__global__ void backward_parameters_kernel(LayerShape shape, const float* input, const float* delta,
-                                           std::uint32_t batch, float* gradient) {
-  layer_backward_parameters(shape, blockIdx.x, input, delta, batch, gradient);
+template <class Kind>
+__global__ void backward_parameters_kernel(Kind layer, const float* input, const float* delta, std::uint32_t batch,
+                                           float* gradient) {
+  backward_parameters(layer, blockIdx.x, input, delta, batch, gradient);
 }
 
 /// The sum of the samples' losses, in their order. After a barrier; one thread.
@@ -72,10 +88,10 @@ __global__ void score_kernel(SamplesView samples, const float* logits, std::uint
 
 Activations::Activations(gpusock::Context& context, const Layout& layout, std::uint32_t rows_max)
     : losses_(context, rows_max), rows_max_(rows_max) {
-  values_.emplace_back(context, std::size_t{rows_max} * layout.layer[0].inputs);
-  for (int i = 0; i < layout.layers; ++i) {
-    values_.emplace_back(context, std::size_t{rows_max} * layout.layer[i].outputs);
-    deltas_.emplace_back(context, std::size_t{rows_max} * layout.layer[i].outputs);
+  values_.emplace_back(context, std::size_t{rows_max} * layout[0].inputs());
+  for (const Layer& layer : layout.layers) {
+    values_.emplace_back(context, std::size_t{rows_max} * layer.outputs());
+    deltas_.emplace_back(context, std::size_t{rows_max} * layer.outputs());
   }
 }
 
@@ -88,35 +104,45 @@ void Model::gather(SamplesView samples, std::uint32_t batch, Activations& activa
 }
 
 void Model::forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
-  const LayerShape& at = layout_.layer[layer];
-  gpusock::launch(context_, shape(compute_blocks(batch, at.outputs)), forward_kernel, at, parameters + at.offset,
-                  activations.input(layer), batch, layer + 1 < layout_.layers, activations.output(layer));
+  const Layer& at = layout_[layer];
+  const auto launch = [&](const auto& kind) {
+    gpusock::launch(context_, shape(kind.forward_blocks(batch)), forward_kernel<std::decay_t<decltype(kind)>>, kind,
+                    parameters + at.offset, activations.input(layer), batch, activations.output(layer));
+  };
+  std::visit(launch, at.kind);
 }
 
 void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
                  std::uint64_t step, std::uint64_t* times_ns) {
-  const int last = layout_.layers - 1;
-  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_.layer[last].outputs,
-                  batch, activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
+  const int last = layout_.size() - 1;
+  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_[last].outputs(), batch,
+                  activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
 }
 
 void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
-  const LayerShape& at = layout_.layer[layer];
-  gpusock::launch(context_, shape(compute_blocks(batch, at.inputs)), backward_input_kernel, at, parameters + at.offset,
-                  activations.output_delta(layer), activations.input(layer), batch,
-                  activations.output_delta(layer - 1));
+  const Layer& at = layout_[layer];
+  const auto launch = [&](const auto& kind, const auto& below) {
+    gpusock::launch(context_, shape(kind.backward_blocks(batch)),
+                    backward_input_kernel<std::decay_t<decltype(kind)>, std::decay_t<decltype(below)>>, kind, below,
+                    parameters + at.offset, activations.output_delta(layer), activations.input(layer), batch,
+                    activations.output_delta(layer - 1));
+  };
+  std::visit(launch, at.kind, layout_[layer - 1].kind);
 }
 
 void Model::backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients) {
-  const LayerShape& at = layout_.layer[layer];
-  gpusock::launch(context_, shape(at.blocks()), backward_parameters_kernel, at, activations.input(layer),
-                  activations.output_delta(layer), batch, gradients + at.offset);
+  const Layer& at = layout_[layer];
+  const auto launch = [&](const auto& kind) {
+    gpusock::launch(context_, shape(kind.blocks()), backward_parameters_kernel<std::decay_t<decltype(kind)>>, kind,
+                    activations.input(layer), activations.output_delta(layer), batch, gradients + at.offset);
+  };
+  std::visit(launch, at.kind);
 }
 
 void Model::score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score) {
-  const int last = layout_.layers - 1;
-  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_.layer[last].outputs,
-                  batch, activations.output_delta(last), activations.losses(), score);
+  const int last = layout_.size() - 1;
+  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_[last].outputs(), batch,
+                  activations.output_delta(last), activations.losses(), score);
 }
 
 void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {
@@ -126,7 +152,7 @@ void Model::evaluate(const DeviceSamples& samples, const float* parameters, Acti
   for (std::size_t first = 0; first < all; first += activations.rows_max()) {
     const auto batch = static_cast<std::uint32_t>(std::min<std::size_t>(activations.rows_max(), all - first));
     gather(samples.from(first), batch, activations);
-    for (int layer = 0; layer < layout_.layers; ++layer) forward(layer, parameters, batch, activations);
+    for (int layer = 0; layer < layout_.size(); ++layer) forward(layer, parameters, batch, activations);
     score(samples.from(first), batch, activations, result);
     queued += batch;
     if (queued < kQueuedRowsMax) continue;

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-constexpr std::uint64_t kHeaderBytesMax = 16 << 10;  // ours has less than half of that
+constexpr std::uint64_t kHeaderBytesMax = 1 << 20;  // a layer of ours needs some 400
 constexpr const char* kMetadata = "__metadata__";
 constexpr std::string_view kBeforeCrc = R"("crc32":")";
 constexpr const char* kNoCrc = "00000000";
@@ -43,16 +43,15 @@ std::string start_of(const Layout& layout, std::span<const Numbers> numbers, jso
   about["crc32"] = kNoCrc;
   json header = {{kMetadata, std::move(about)}};  // comes first: names are sorted
   std::uint64_t end = 0;
-  const auto add = [&](const std::string& name, const json& shape, std::uint64_t values) {
-    const std::uint64_t begin = std::exchange(end, end + values * sizeof(float));
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, end}}};
+  const auto add = [&](const std::string& name, const TensorShape& tensor) {
+    const std::uint64_t begin = std::exchange(end, end + tensor.floats() * sizeof(float));
+    header[name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
   };
   for (const Numbers& one : numbers) {
-    for (int i = 0; i < layout.layers; ++i) {
-      const LayerShape& layer = layout.layer[i];
-      const std::string name = fmt::format("{}layers.{}.", one.prefix, i);
-      add(name + "weight", {layer.inputs, layer.outputs}, std::uint64_t{layer.inputs} * layer.outputs);
-      add(name + "bias", json::array({layer.outputs}), layer.outputs);
+    for (int i = 0; i < layout.size(); ++i) {
+      for (const TensorShape& tensor : layout[i].tensors()) {
+        add(fmt::format("{}layers.{}.{}", one.prefix, i, tensor.name), tensor);
+      }
     }
   }
   std::string text = header.dump();

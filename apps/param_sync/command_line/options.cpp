@@ -58,7 +58,7 @@ std::string width_problem(const std::string& text) {
   for (const std::string& width : widths) {
     if (width_from(width) == 0) return fmt::format("'{}' is no width from 1 to {}", width, kWidthMax);
   }
-  return widths.size() < kLayersMax ? "" : fmt::format("at most {} hidden layers", kLayersMax - 1);
+  return "";
 }
 
 /// 0 where the text is no step.

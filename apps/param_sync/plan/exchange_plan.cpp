@@ -21,17 +21,17 @@ constexpr std::uint64_t kRingBytesMin = 16 << 10, kRingBytesMax = 512 << 10;
 std::vector<Bucket> fuse_layers(const Layout& layout, const std::vector<LayerScheme>& schemes,
                                 std::uint64_t fuse_bytes) {
   std::vector<Bucket> buckets;
-  for (int layer = layout.layers - 1; layer >= 0; --layer) {
-    const LayerShape& shape = layout.layer[layer];
+  for (int layer = layout.size() - 1; layer >= 0; --layer) {
+    const Layer& own = layout[layer];
     const std::string& scheme = schemes[static_cast<std::size_t>(layer)].scheme;
     if (!buckets.empty() && !is_of_factors(scheme) && schemes[static_cast<std::size_t>(layer) + 1].scheme == scheme) {
       Bucket& behind = buckets.back();
-      if ((std::uint64_t{behind.parameters} + shape.parameters()) * sizeof(float) <= fuse_bytes) {
-        behind = {layer, behind.end_layer, shape.offset, behind.parameters + shape.parameters()};
+      if ((std::uint64_t{behind.parameters} + own.parameters()) * sizeof(float) <= fuse_bytes) {
+        behind = {layer, behind.end_layer, own.offset, behind.parameters + own.parameters()};
         continue;
       }
     }
-    buckets.push_back({layer, layer + 1, shape.offset, shape.parameters()});
+    buckets.push_back({layer, layer + 1, own.offset, own.parameters()});
   }
   std::reverse(buckets.begin(), buckets.end());
   return buckets;

@@ -45,8 +45,8 @@ std::uint64_t sent_bytes(const LayerExchange& exchange, int rank) {
 }  // namespace
 
 ExchangeShape ExchangeShape::of(const Layout& layout, int layer, std::uint32_t batch, int slots) {
-  const LayerShape& shape = layout.layer[layer];
-  return {layout.nodes, slots, batch, layer, shape.parameters(), shape.inputs, shape.outputs};
+  const Layer& own = layout[layer];
+  return {layout.nodes, slots, batch, layer, own.parameters(), own.inputs(), own.outputs()};
 }
 
 bool is_of_factors(const std::string& scheme) { return schedule::moves_factors(scheme); }

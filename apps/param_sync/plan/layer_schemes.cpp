@@ -4,6 +4,7 @@
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/schedule/schemes.hpp"
 #include "param_sync/cost/cost_model.hpp"
+#include "param_sync/wire/hash.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -21,7 +22,7 @@ namespace {
 constexpr const char* kFactorsOfHybrid = "sfb";
 constexpr const char* kDenseOfHybrid = "ps:even";
 constexpr int kCodeBits = 8;  // of a layer's scheme
-static_assert(kCodeBits * kLayersMax <= 64);
+constexpr std::size_t kLayersInCode = 64 / kCodeBits;
 
 // All layers' lanes are resident at once, and nodes of one process share a device.
 constexpr std::size_t kAutoLanesMax = 4;
@@ -108,7 +109,7 @@ std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layo
   std::vector<LayerScheme> schemes;
   Pricing pricing(config.prices);
   try {
-    for (int layer = 0; layer < layout.layers; ++layer) {
+    for (int layer = 0; layer < layout.size(); ++layer) {
       const std::string& part = parts.size() == 1 ? parts.front() : parts.at(static_cast<std::size_t>(layer));
       const ExchangeShape shape = ExchangeShape::of(layout, layer, config.batch, config.slots);
       if (part == kHybridScheme) {
@@ -127,6 +128,10 @@ std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layo
 
 std::uint64_t code_of(const std::vector<LayerScheme>& schemes) {
   std::uint64_t code = 0;
+  if (schemes.size() > kLayersInCode) {
+    for (const LayerScheme& of : schemes) code = fnv1a(of.scheme.c_str(), of.scheme.size() + 1, code);
+    return code;
+  }
   for (std::size_t layer = 0; layer < schemes.size(); ++layer) {
     code |= std::uint64_t{index_of(schemes[layer].scheme)} << (kCodeBits * layer);
   }
@@ -134,9 +139,10 @@ std::uint64_t code_of(const std::vector<LayerScheme>& schemes) {
 }
 
 std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const Layout& layout) {
-  for (int layer = 0; layer < layout.layers; ++layer) {
+  if (layout.layers.size() > kLayersInCode) return "they differ in some layer";
+  for (int layer = 0; layer < layout.size(); ++layer) {
     const std::string there = scheme_in(theirs, layer), here = scheme_in(ours, layer);
-    if (there != here) return fmt::format("layer {} has {} there, {} here", name_of(layout.layer[layer]), there, here);
+    if (there != here) return fmt::format("layer {} has {} there, {} here", layout[layer].name(), there, here);
   }
   return "";
 }

@@ -65,18 +65,18 @@ std::string traffic_table(const RunReport& run) {
   const std::vector<LayerScheme> schemes = has_column ? run.schemes() : std::vector<LayerScheme>{};
   std::string text = fmt::format("{:<16}{:>12}{:>14}{:>14}{}\n", "layer", "parameters", "pushed MB", "pulled MB",
                                  has_column ? "  scheme" : "");
-  for (int i = 0; i < run.layout.layers; ++i) {
-    const LayerShape& shape = run.layout.layer[i];
+  for (int i = 0; i < run.layout.size(); ++i) {
+    const Layer& layer = run.layout[i];
     const LayerTraffic traffic = layer_total(run.nodes, i);
-    text += fmt::format("{:<16}{:>12}{:>14.2f}{:>14.2f}", name_of(shape), shape.parameters(),
+    text += fmt::format("{:<16}{:>12}{:>14.2f}{:>14.2f}", layer.name(), layer.parameters(),
                         megabytes(traffic.pushed_bytes), megabytes(traffic.pulled_bytes));
     if (has_column) text += "  " + schemes[static_cast<std::size_t>(i)].scheme;
     text += "\n";
   }
-  for (int i = 0; has_column && i < run.layout.layers; ++i) {
+  for (int i = 0; has_column && i < run.layout.size(); ++i) {
     const LayerScheme& chosen = schemes[static_cast<std::size_t>(i)];
     if (!chosen.why.empty()) {
-      text += fmt::format("{}: {} ({})\n", name_of(run.layout.layer[i]), chosen.scheme, chosen.why);
+      text += fmt::format("{}: {} ({})\n", run.layout[i].name(), chosen.scheme, chosen.why);
     }
   }
   return text;
@@ -91,8 +91,8 @@ std::string subject(const RunReport& run) {
   const std::filesystem::path folder = run.config.data;
   std::string text = fmt::format("data {}, model {}",
                                  (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
-                                 run.layout.layer[0].inputs);
-  for (int i = 0; i < run.layout.layers; ++i) text += fmt::format(" x {}", run.layout.layer[i].outputs);
+                                 run.layout[0].inputs());
+  for (const Layer& layer : run.layout.layers) text += fmt::format(" x {}", layer.outputs());
   return text;
 }
 
@@ -254,12 +254,12 @@ NodeReport node_report_from(const nlohmann::json& json) {
 nlohmann::json RunReport::json() const {
   nlohmann::json layers = nlohmann::json::array();
   const std::vector<LayerScheme> by_layer = schemes();
-  for (int i = 0; i < layout.layers; ++i) {
+  for (int i = 0; i < layout.size(); ++i) {
     const LayerTraffic traffic = layer_total(nodes, i);
     const LayerScheme& chosen = by_layer[static_cast<std::size_t>(i)];
-    layers.push_back({{"inputs", layout.layer[i].inputs},
-                      {"outputs", layout.layer[i].outputs},
-                      {"parameters", layout.layer[i].parameters()},
+    layers.push_back({{"inputs", layout[i].inputs()},
+                      {"outputs", layout[i].outputs()},
+                      {"parameters", layout[i].parameters()},
                       {"pushed_bytes", traffic.pushed_bytes},
                       {"pulled_bytes", traffic.pulled_bytes},
                       {"published_bytes", traffic.published_bytes},
@@ -318,7 +318,7 @@ void RunReport::write_files() const {
   const std::vector<float> mean = losses();
   const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;
   double pushed_mb = 0, pushed_mb_a_step = 0;
-  for (int layer = 0; layer < layout.layers; ++layer) {
+  for (int layer = 0; layer < layout.size(); ++layer) {
     pushed_mb_a_step += megabytes(layer_total(nodes, layer).pushed_bytes) / static_cast<double>(mean.size());
   }
   const std::vector<double> waited = waited_s();

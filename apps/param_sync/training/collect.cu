@@ -44,7 +44,7 @@ void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<c
     const LayerTraffic all = traffic_of(words[i], bucket, plan.schedules[i]);
     LayerTraffic left = all;
     for (int layer = bucket.end_layer - 1; layer >= bucket.first_layer; --layer) {
-      const double share = static_cast<double>(layout.layer[layer].parameters()) / bucket.parameters;
+      const double share = static_cast<double>(layout[layer].parameters()) / bucket.parameters;
       LayerTraffic& part = report.layers[static_cast<std::size_t>(layer)];
       for (const auto bytes : {&LayerTraffic::pushed_bytes, &LayerTraffic::pulled_bytes, &LayerTraffic::gathered_bytes,
                                &LayerTraffic::published_bytes, &LayerTraffic::in_place_bytes}) {

@@ -21,22 +21,23 @@ struct LayerDestination {
 
 /// Computes the block's part of a layer's gradient in a step, straight into rings where these have room. `places`: of
 /// its bucket.
-__device__ inline void compute_in_place(const NodeState& node, int layer, const executor::Places& places,
-                                        std::uint64_t step, const float* input, const float* delta,
-                                        std::uint32_t batch) {
-  const LayerShape& shape = node.layout.layer[layer];
-  const Range block = shape.block_range(blockIdx.x);
-  const auto before = static_cast<std::uint64_t>(node.gradients + shape.offset - places.tensor);
+template <class Kind>
+__device__ inline void compute_in_place(const NodeState& node, const NodeLayer<Kind>& layer,
+                                        const executor::Places& places, std::uint64_t step, const float* input,
+                                        const float* delta, std::uint32_t batch) {
+  const Range block = layer.kind.block_range(blockIdx.x);
+  const auto before = static_cast<std::uint64_t>(node.gradients + layer.offset - places.tensor);
   const executor::Destination destination(places, step, {before + block.begin, before + block.end});
-  layer_backward_parameters(shape, blockIdx.x, input, delta, batch,
-                            LayerDestination{destination.together(), block.begin, destination, before});
+  backward_parameters(layer.kind, blockIdx.x, input, delta, batch,
+                      LayerDestination{destination.together(), block.begin, destination, before});
 }
 
 /// Computes the layer's gradient by its parameters, and with overlap hands it to the lanes that exchange its bucket.
 /// `is_first`: no layer's gradients come before this one's.
-static __global__ void backward_and_hand_over(NodeState node, int layer, executor::Places places, std::uint64_t step,
-                                              const float* input, const float* delta, std::uint32_t batch,
-                                              bool is_first, bool overlap) {
+template <class Kind>
+static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> layer, executor::Places places,
+                                              std::uint64_t step, const float* input, const float* delta,
+                                              std::uint32_t batch, bool is_first, bool overlap) {
   if (!going_on(node)) return;
   compute_in_place(node, layer, places, step, input, delta, batch);
   __syncthreads();  // the whole block's writes come before its first thread's L9
@@ -44,16 +45,15 @@ static __global__ void backward_and_hand_over(NodeState node, int layer, executo
   executor::has_computed(*node.times, gpusock::clock_ns());
   if (!overlap) return;
   if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
-  executor::hand_over(node.exchanges[node.exchange_of[layer]]);
+  executor::hand_over(node.exchanges[layer.exchange]);
 }
 
-/// Without overlap: hands all gradients over, when all are computed. `buckets`: a bit for each one. One thread.
-static __global__ void hand_over_all(NodeState node, std::uint32_t buckets) {
+/// Without overlap: hands all gradients and factors over, when all are computed. `exchanges`: `count` of them. One
+/// thread.
+static __global__ void hand_over_all(NodeState node, const std::int32_t* exchanges, int count) {
   if (ended(node)) return;
   executor::begin_communication(*node.times, gpusock::clock_ns());
-  for (int bucket = 0; buckets >> bucket != 0; ++bucket) {
-    if ((buckets >> bucket & 1) != 0) executor::hand_over(node.exchanges[bucket]);
-  }
+  for (int i = 0; i < count; ++i) executor::hand_over(node.exchanges[exchanges[i]]);
 }
 
 }  // namespace param_sync

@@ -49,8 +49,8 @@ static __global__ void hand_over_factors(NodeState node, FactorExchange at, std:
   if (at.takes_weights()) executor::hand_over(node.exchanges[at.spread]);
 }
 
-/// Ends when all nodes' factors of the step are there. One block: those of apply_factors(), which comes next, would be
-/// many that wait. The time that it waited is added to the step's.
+/// Ends when all nodes' factors of the step are there. One block: those of apply_and_hand_over(), which comes next,
+/// would be many that wait. The time that it waited is added to the step's.
 static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::uint64_t clock,
                                         std::uint64_t* step_waited_ns) {
   const auto there = [&] { return executor::has_version(node.exchanges[at.gather], clock + 1); };
@@ -58,15 +58,14 @@ static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::
 }
 
 /// Makes the layer's weights of all nodes' factors. So many blocks as the backward kernel has.
-template <class Update>
-static __global__ void apply_factors(NodeState node, Update update, FactorExchange at, int layer) {
+template <class Kind, class Update>
+static __global__ void apply_and_hand_over(NodeState node, NodeLayer<Kind> layer, Update update, FactorExchange at) {
   if (!going_on(node)) return;
   if (threadIdx.x == 0) executor::begin_compute(*node.times, gpusock::clock_ns());
-  const LayerShape& shape = node.layout.layer[layer];
-  layer_apply_factors(
-      shape, blockIdx.x, node.layout.nodes, [&](int rank) { return at.errors_of(rank); },
-      [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, update, node.states.from(shape.offset),
-      node.weights + shape.offset);
+  apply_factors(
+      layer.kind, blockIdx.x, node.nodes, [&](int rank) { return at.errors_of(rank); },
+      [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, update, node.states.from(layer.offset),
+      node.weights + layer.offset);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;
   executor::end_compute(*node.times, gpusock::clock_ns());

@@ -20,11 +20,11 @@ class FactorLayers {
   /// Makes the memory for all nodes' factors.
   FactorLayers(gpusock::Context& context, const ExchangePlan& exchange, const Plan& plan, int rank) {
     const int nodes = plan.layout.nodes;
-    for (int layer = plan.layout.layers - 1; layer >= 0; --layer) {
+    for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
       if (!exchange.has_factors(layer)) continue;
-      const LayerShape& shape = plan.layout.layer[layer];
       FactorExchange made;
-      made.factors = {shape.outputs, shape.inputs, plan.batch, static_cast<std::uint32_t>(nodes)};
+      made.factors = {plan.layout[layer].outputs(), plan.layout[layer].inputs(), plan.batch,
+                      static_cast<std::uint32_t>(nodes)};
       gathered_.push_back(std::make_unique<gpusock::DeviceBuffer<float>>(context, made.factors.gathered_floats()));
       made.gathered = gathered_.back()->data();
       made.gather = exchange.factors_of(layer);

@@ -13,7 +13,7 @@ using NodeHello = Hello<HelloField, static_cast<int>(HelloField::rank), 0x636e79
 
 /// True if this node still tries to reach a peer. One thread.
 __device__ inline bool is_connecting(const NodeState& node) {
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     if (peer != node.rank && !is_open(node.connected_sockets[peer])) return true;
   }
   return false;
@@ -42,7 +42,7 @@ __device__ inline bool is_connecting(const NodeState& node) {
 
 /// The first peer that has not connected here; -1 if all have.
 __device__ inline int first_missing(const NodeState& node) {
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     if (peer != node.rank && !is_open(node.accepted_sockets[peer])) return peer;
   }
   return -1;
@@ -63,7 +63,7 @@ __device__ inline void take_peer(const NodeState& node, const NodeHello& ours, g
     return;
   }
   gpusock::Socket expected = -1;
-  const bool other = peer >= 0 && peer < node.layout.nodes && peer != node.rank;
+  const bool other = peer >= 0 && peer < node.nodes && peer != node.rank;
   if (!other || !SharedSocket(node.accepted_sockets[peer])
                      .compare_exchange_strong(expected, socket, cuda::memory_order_relaxed,
                                               cuda::memory_order_relaxed)) {  // relaxed: read by later kernels

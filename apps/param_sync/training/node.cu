@@ -31,6 +31,17 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
+/// All but those of weights that this node makes of factors: these come later.
+std::vector<std::int32_t> computed_exchanges(const ExchangePlan& plan, const FactorLayers& factors) {
+  std::vector<std::int32_t> all;
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+    const Bucket& bucket = plan.buckets[i];
+    if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
+    all.push_back(static_cast<std::int32_t>(i));
+  }
+  return all;
+}
+
 /// True if a lane has seen the end of a peer's connection.
 bool has_ended(const Failure& record) {
   const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
@@ -61,9 +72,10 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       peer_count(run.nodes - 1),
       exchange_plan(make_exchange_plan(run, plan.layout)),
       exchange(context, exchange_settings(), exchange_plan.schedules),
-      exchange_words(context, 2 * kLayersMax),
+      exchange_words(context, exchange_plan.buckets.size()),
       exchange_times(context, 1),
       factors(context, exchange_plan, plan, run.rank),
+      computed(context, computed_exchanges(exchange_plan, factors).size()),
       ending(context, 1),
       heard(context, static_cast<std::size_t>(run.nodes)),
       said(context, 1),
@@ -79,8 +91,9 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       score(context, 1),
       image(context, config.checkpoint_folder.empty() ? 1 : memory.weights.size() + memory.states.size()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
-      marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers, plan.layout.layers))) {
+      marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.size(), plan.layout.size()))) {
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
+  computed.copy_in(computed_exchanges(exchange_plan, factors));
   if (!config.checkpoint_folder.empty()) {
     const NodeHello settings = hello();
     checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings.value);
@@ -117,14 +130,12 @@ std::string Node::Impl::end_kernels() noexcept {
 NodeState Node::Impl::state() {
   NodeState node = memory.state();
   node.net = context.net();
-  node.layout = plan.layout;
+  node.nodes = config.nodes;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
   node.exchanges = exchange_words.data();
+  node.exchange_count = static_cast<std::int32_t>(exchange_plan.buckets.size());
   node.times = exchange_times.data();
-  for (int layer = 0; layer < plan.layout.layers; ++layer) {
-    node.exchange_of[layer] = static_cast<std::uint8_t>(exchange_plan.bucket_of(layer));
-  }
   return node;
 }
 
@@ -275,7 +286,7 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
-  report.layers.resize(static_cast<std::size_t>(plan.layout.layers));
+  report.layers.resize(plan.layout.layers.size());
   std::vector<ExchangeWords> words(exchange_words.size());
   exchange_words.copy_out(words);
   collect_traffic(exchange_plan, plan.layout, words, report);
@@ -286,7 +297,7 @@ void Node::Impl::finish(NodeReport& report) {
   report.exposed_ns = times.exposed_ns;
   std::vector<std::uint64_t> written(marks.size());
   marks.copy_out(written);
-  collect_trace(exchange_plan, exchange, written, plan.layout.layers, factors, traced_steps, report);
+  collect_trace(exchange_plan, exchange, written, plan.layout.size(), factors, traced_steps, report);
   collect_links(context, report);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   for (std::uint64_t step = first_step; step < plan.steps; ++step) {

@@ -35,6 +35,8 @@ struct Node::Impl {
   void prepare_residents();
   void launch_residents();
   executor::Settings exchange_settings() const;
+  template <class Call>
+  void with_layer(int layer, Call call) const;
   void launch_backward(int layer, std::uint64_t step);
   void launch_factors(std::uint64_t step, const std::function<void()>& mark);
   executor::Exchanged exchanged(std::size_t bucket) const;
@@ -79,9 +81,11 @@ struct Node::Impl {
   gpusock::DeviceBuffer<ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   FactorLayers factors;
-  gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
-  gpusock::Mapped<std::uint8_t> heard;    ///< by rank: what it has told of its end
-  gpusock::Mapped<std::uint64_t> said;    ///< tell_word()'s
+  gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges of what a step hands over when it has computed all
+                                                 ///< gradients
+  gpusock::Mapped<std::uint64_t> ending;         ///< not 0 once this node has trained to its end
+  gpusock::Mapped<std::uint8_t> heard;           ///< by rank: what it has told of its end
+  gpusock::Mapped<std::uint64_t> said;           ///< tell_word()'s
   std::mutex saying;
   bool last_said = false;  ///< the last word, or it is being said; `saying` guards it
 

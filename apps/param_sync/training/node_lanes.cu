@@ -47,7 +47,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
   tensor.gradients = layer.gathered;
   if (bucket.carries == Carries::factors) return tensor;
   tensor.gradients = memory.weights.data() + bucket.offset;
-  if (layer.makes_weights) tensor.ready_per_step = plan.layout.layer[bucket.first_layer].blocks();
+  if (layer.makes_weights) tensor.ready_per_step = plan.layout[bucket.first_layer].blocks();
   return tensor;
 }
 
@@ -79,7 +79,7 @@ void Node::Impl::launch_residents() {
 /// Blocks that compute a bucket's gradients.
 std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
   std::uint64_t blocks = 0;
-  for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout.layer[layer].blocks();
+  for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout[layer].blocks();
   return blocks;
 }
 

@@ -7,16 +7,26 @@
 
 namespace param_sync {
 
+/// Calls with the layer, as kernels take it.
+template <class Call>
+void Node::Impl::with_layer(int layer, Call call) const {
+  const Layer& at = plan.layout[layer];
+  const auto with_kind = [&]<class Kind>(const Kind& kind) {
+    call(NodeLayer<Kind>{kind, at.offset, exchange_plan.bucket_of(layer)});
+  };
+  std::visit(with_kind, at.kind);
+}
+
 /// Where the times of a step are written; none where it is not traced.
 std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
-  const std::size_t each = marks_of_step(plan.layout.layers, plan.layout.layers);
+  const std::size_t each = marks_of_step(plan.layout.size(), plan.layout.size());
   return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * each : nullptr;
 }
 
 /// Launches only: nothing here waits for the device.
 void Node::Impl::launch_step(std::uint64_t step) {
   const NodeState node = state();
-  const Layout& layout = plan.layout;
+  const int layers = plan.layout.size();
   const std::uint64_t clock = clock_of(step);
   const SamplesView samples = training.from(step * plan.batch);
   std::uint64_t* next_mark = marks_of(step);
@@ -26,17 +36,22 @@ void Node::Impl::launch_step(std::uint64_t step) {
   };
   model.gather(samples, plan.batch, activations);
   mark();
-  for (int layer = 0; layer < layout.layers; ++layer) {
+  for (int layer = 0; layer < layers; ++layer) {
     std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
-    if (traced) gpusock::launch(context, model.shape(1), wait_for_layer, node, layer, clock, waited_ns);
+    if (traced) {
+      gpusock::launch(context, model.shape(1), wait_for_exchange, node, exchange_plan.bucket_of(layer), clock,
+                      waited_ns);
+    }
     mark();
-    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
-                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, node, at,
+                      clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
+    });
     mark();
   }
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
   mark();
-  for (int layer = layout.layers - 1; layer >= 0; --layer) {
+  for (int layer = layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes
     // write new weights (L9).
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
@@ -44,13 +59,8 @@ void Node::Impl::launch_step(std::uint64_t step) {
     mark();
   }
   if (!config.overlap) {
-    std::uint32_t buckets = 0;
-    for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) {
-      const Bucket& bucket = exchange_plan.buckets[i];
-      if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
-      buckets |= 1u << i;
-    }
-    gpusock::launch(context, {.stream = &compute}, hand_over_all, node, buckets);
+    gpusock::launch(context, {.stream = &compute}, hand_over_all, node, computed.data(),
+                    static_cast<int>(computed.size()));
   }
   launch_factors(step, mark);
 }
@@ -58,16 +68,18 @@ void Node::Impl::launch_step(std::uint64_t step) {
 /// Computes a layer's gradients by its parameters, and hands them over; or hands its factors over.
 void Node::Impl::launch_backward(int layer, std::uint64_t step) {
   const NodeState node = state();
-  const bool is_first = layer + 1 == plan.layout.layers;
-  const gpusock::LaunchShape shape = model.shape(plan.layout.layer[layer].blocks());
+  const bool is_first = layer + 1 == plan.layout.size();
   if (factors.has(layer)) {
     gpusock::launch(context, model.shape(factors.copying_blocks(layer)), hand_over_factors, node, factors[layer],
                     clock_of(step), activations.input(layer), activations.output_delta(layer), is_first,
                     config.overlap);
   } else {
     const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
-    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange.places(bucket), clock_of(step),
-                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap);
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      gpusock::launch(context, model.shape(at.kind.blocks()), backward_and_hand_over<Kind>, node, at,
+                      exchange.places(bucket), clock_of(step), activations.input(layer),
+                      activations.output_delta(layer), plan.batch, is_first, config.overlap);
+    });
   }
 }
 
@@ -79,11 +91,13 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
     const FactorExchange& gathered = factors[layer];
     gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
     mark();
-    const auto apply = [&](const auto& update) {
-      gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()),
-                      apply_factors<std::decay_t<decltype(update)>>, node, update, gathered, layer);
-    };
-    std::visit(apply, plan.update);
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      const auto apply = [&]<class Update>(const Update& update) {
+        gpusock::launch(context, model.shape(at.kind.blocks()), apply_and_hand_over<Kind, Update>, node, at, update,
+                        gathered);
+      };
+      std::visit(apply, plan.update);
+    });
     mark();
   }
 }

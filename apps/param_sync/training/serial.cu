@@ -86,11 +86,11 @@ class SerialRun {
     float* losses = losses_.data() + plan_.steps * rank;
     float* gradients = gradients_.data() + std::size_t{plan_.layout.parameters()} * rank;
     model_.gather(samples, plan_.batch, activations_);
-    for (int layer = 0; layer < plan_.layout.layers; ++layer) {
+    for (int layer = 0; layer < plan_.layout.size(); ++layer) {
       model_.forward(layer, weights_.data(), plan_.batch, activations_);
     }
     model_.loss(samples, plan_.batch, activations_, losses, board_.data(), step);
-    for (int layer = plan_.layout.layers - 1; layer >= 0; --layer) {
+    for (int layer = plan_.layout.size() - 1; layer >= 0; --layer) {
       if (layer > 0) model_.backward_input(layer, weights_.data(), plan_.batch, activations_);
       model_.backward_parameters(layer, plan_.batch, activations_, gradients);
     }
@@ -119,7 +119,7 @@ SerialResult train_serially(const Config& config, const Dataset& data, const Pro
   SerialResult result;
   NodeReport& report = result.report;
   report.steps = plan.steps;
-  report.layers.resize(plan.layout.layers);
+  report.layers.resize(plan.layout.layers.size());
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   const std::uint64_t calls_before = run.host_api_calls();

@@ -10,7 +10,7 @@
 ///   S19    host: said.load                acquire  S18      as S18
 /// S9 is relaxed because nobody reads anything on its strength: a kernel that finds that the run ends only returns.
 
-#include "arithmetic/kernels.cuh"
+#include "layers/layer.cuh"
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/wire/failure_record.cuh"
 #include "param_sync/detail/wait.cuh"
@@ -29,7 +29,7 @@ using detail::SystemWord;
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
 struct NodeState {
   gpusock::Net net;
-  Layout layout;
+  std::int32_t nodes = 0;
   std::int32_t rank = 0;
   std::uint64_t timeout_ns = 0;                  ///< for any wait on a peer
   float* weights = nullptr;                      ///< layer after layer
@@ -41,8 +41,16 @@ struct NodeState {
   FailureRecord<Failure>* failure = nullptr;     ///< mapped
   std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
   ExchangeWords* exchanges = nullptr;            ///< by bucket
+  std::int32_t exchange_count = 0;
   executor::ExchangeTimes* times = nullptr;
-  std::uint8_t exchange_of[kLayersMax] = {};  ///< by layer: the index of its bucket
+};
+
+/// A layer, by value: `Kind` is one of AnyLayer's.
+template <class Kind>
+struct NodeLayer {
+  Kind kind;
+  std::uint32_t offset = 0;   ///< of its parameters in the model's
+  std::int32_t exchange = 0;  ///< the bucket that brings its weights
 };
 
 /// The rank that a block of a grid of one for each peer is for: all but this node's own.

@@ -62,7 +62,7 @@ __device__ inline void say(const NodeState& node, int peer, std::uint8_t word) {
 
 /// Tells all others that are connected, and then the host by `said`. It waits for nobody. One block of one thread.
 [[maybe_unused]] static __global__ void tell_word(NodeState node, std::uint8_t word, std::uint64_t* said) {
-  for (int peer = 0; peer < node.layout.nodes; ++peer) say(node, peer, word);
+  for (int peer = 0; peer < node.nodes; ++peer) say(node, peer, word);
   note_said(*said);
 }
 
@@ -71,7 +71,7 @@ __device__ inline void say(const NodeState& node, int peer, std::uint8_t word) {
 [[maybe_unused]] static __global__ void meet_nodes(NodeState node, std::uint8_t* heard) {
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
   const std::uint8_t here = kHere;
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     if (peer == node.rank) continue;
     const auto sent = node.net.send(gpusock::this_thread(), node.accepted_sockets[peer], &here, sizeof here, 0,
                                     deadline);
@@ -79,7 +79,7 @@ __device__ inline void say(const NodeState& node, int peer, std::uint8_t word) {
     const bool there = sent == 1 || sent == -ECONNRESET || sent == -EPIPE;
     if (!there) return fail(node, FailureKind::accept, peer, -sent);
   }
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     if (peer == node.rank) continue;
     const auto got = hear(node, peer, heard, deadline);
     if (heard[peer] == kNothingSaid) return fail(node, FailureKind::accept, peer, -got);
@@ -95,14 +95,14 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, std::u
   __shared__ gpusock::PollEntry entries[kNodesMax];
   const auto thread = gpusock::this_thread();
   int training = 0;  // others
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     entries[peer] = {node.connected_sockets[peer], gpusock::kPollIn, 0};
     if (entries[peer].socket >= 0) ++training;
   }
   // Relaxed, also below: no data depends on it.
   while (training > 0 && !ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {
-    if (node.net.poll(thread, entries, node.layout.nodes, gpusock::Deadline::after_ns(kTurnNs)) < 0) return;
-    for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (node.net.poll(thread, entries, node.nodes, gpusock::Deadline::after_ns(kTurnNs)) < 0) return;
+    for (int peer = 0; peer < node.nodes; ++peer) {
       if (entries[peer].socket < 0 || entries[peer].revents == 0) continue;
       const auto got = hear(node, peer, heard, gpusock::Deadline::now());
       if (got == -EAGAIN) continue;
@@ -121,7 +121,7 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, std::u
 /// Tells all others that this node has trained to its end, and ends watch_nodes(), whose `ending` is not 0 by now. One
 /// block of one thread.
 static __global__ void leave(NodeState node) {
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+  for (int peer = 0; peer < node.nodes; ++peer) {
     if (peer == node.rank) continue;
     say(node, peer, kTrained);
     node.net.shutdown(gpusock::this_thread(), node.connected_sockets[peer], gpusock::Shutdown::both);

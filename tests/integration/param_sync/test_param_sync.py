@@ -74,8 +74,8 @@ class Modes(unittest.TestCase):
 
     @unittest.skipIf(SANITIZED, "it is about how many launches are queued")
     def test_many_launches_in_a_step_equal_serial(self):
-        """A step of eight layers of factors is 41 launches: 32 steps ahead would be more than a stream has room for."""
-        many = ["--data", SMALL[1], "--hidden", "8,8,8,8,8,8,8", "--batch", 4, "--epochs", 1, "--nodes", 2]
+        """A step of thirteen layers of factors is 66 launches: 32 steps ahead would be more than a stream has room for."""
+        many = ["--data", SMALL[1], "--hidden", ",".join(12 * ["8"]), "--batch", 4, "--epochs", 1, "--nodes", 2]
         reference = results(*many, "--serial")["weights_hash"]
         self.assertEqual(results(*many, "--in-process", "--scheme", "sfb")["weights_hash"], reference)
 

@@ -83,6 +83,18 @@ TEST(LayerSchemes, NodesCompareTheSchemesOfAllLayers) {
             "layer 64 x 10 has sfb there, mesh here");
 }
 
+TEST(LayerSchemes, NodesAlsoCompareThemWhereThereAreMany) {
+  const Layout layout = make_layout(std::vector<std::uint32_t>(12, 8), 4);
+  const auto code = [&](const std::string& last) {
+    std::string scheme = last;
+    for (int layer = 0; layer < 10; ++layer) scheme = "ps," + scheme;
+    return code_of(choose_schemes(with_scheme(scheme.c_str(), 64), layout));
+  };
+  EXPECT_EQ(code("ring"), code("ring"));
+  EXPECT_NE(code("ring"), code("mesh"));
+  EXPECT_EQ(describe_difference(code("ring"), code("mesh"), layout), "they differ in some layer");
+}
+
 TEST(LayerSchemes, TextsThatAreNoSchemesAreRefused) {
   EXPECT_EQ(scheme_problem("auto,hybrid,chain", 3), "");
   EXPECT_EQ(scheme_problem("sfb", 3), "");

@@ -19,6 +19,7 @@ using testing::ReferenceResult;
 struct Case {
   std::vector<std::uint32_t> widths;
   std::uint32_t batch;
+  std::vector<AnyLayer> layers = {};  // instead of a perceptron of these widths
 };
 
 /// Random samples and parameters for a model.
@@ -28,7 +29,8 @@ struct Problem {
   std::vector<std::uint32_t> order;
   std::vector<float> parameters;
 
-  explicit Problem(const Case& at, std::uint64_t seed = 3) : layout(make_layout(at.widths, 1)) {
+  explicit Problem(const Case& at, std::uint64_t seed = 3)
+      : layout(at.layers.empty() ? make_layout(at.widths, 1) : make_layout(at.layers, 1)) {
     Random random(seed);
     const std::uint32_t count = at.batch + 5;  // some are not visited
     samples.pixels = at.widths.front();
@@ -85,17 +87,17 @@ KernelResult run_kernels(const Problem& problem) {
 
   model.evaluate(samples, parameters.data(), activations, score.data());
   model.gather(samples.from(0), batch, activations);
-  for (int i = 0; i < problem.layout.layers; ++i) model.forward(i, parameters.data(), batch, activations);
+  for (int i = 0; i < problem.layout.size(); ++i) model.forward(i, parameters.data(), batch, activations);
   model.loss(samples.from(0), batch, activations, losses.data(), board.data(), 1);
-  for (int i = problem.layout.layers - 1; i >= 0; --i) {
+  for (int i = problem.layout.size() - 1; i >= 0; --i) {
     model.backward_parameters(i, batch, activations, gradient.data());
     if (i > 0) model.backward_input(i, parameters.data(), batch, activations);
   }
   stream.synchronize();
 
   KernelResult result;
-  for (int i = 0; i < problem.layout.layers; ++i) {
-    auto& output = result.outputs.emplace_back(std::size_t{batch} * problem.layout.layer[i].outputs);
+  for (int i = 0; i < problem.layout.size(); ++i) {
+    auto& output = result.outputs.emplace_back(std::size_t{batch} * problem.layout[i].outputs());
     activations.copy_output(i, output);
   }
   result.loss = losses[1];
@@ -145,7 +147,7 @@ TEST_P(ModelKernels, ScoreCountsWhatIsRight) {
   const ReferenceResult wanted = problem.reference();
   const KernelResult got = run_kernels(problem);
   const auto labels = problem.labels();
-  const std::size_t classes = problem.layout.layer[problem.layout.layers - 1].outputs;
+  const std::size_t classes = problem.layout.layers.back().outputs();
   std::uint64_t correct = 0;
   for (std::size_t sample = 0; sample < labels.size(); ++sample) {
     const auto first = wanted.outputs.back().begin() + static_cast<std::ptrdiff_t>(sample * classes);
@@ -167,7 +169,11 @@ TEST_P(ModelKernels, AreTheSameBitForBitOnEveryRun) {
 INSTANTIATE_TEST_SUITE_P(Shapes, ModelKernels,
                          ::testing::Values(Case{{784, 128, 64, 10}, 64}, Case{{16, 8, 4}, 8}, Case{{17, 9, 5}, 9},
                                            Case{{15, 7, 3}, 7}, Case{{1, 1, 2}, 1}, Case{{5, 300, 2}, 3},
-                                           Case{{30, 20, 16, 12, 10}, 130}, Case{{9, 4}, 5}));
+                                           Case{{30, 20, 16, 12, 10}, 130}, Case{{9, 4}, 5},
+                                           Case{{6, 5, 4},
+                                                3,
+                                                {Dense::of(6, 5, Activation::none), Dense::of(5, 7, Activation::relu),
+                                                 Dense::of(7, 4, Activation::none)}}));
 
 TEST(Reference, ItsGradientAgreesWithFiniteDifferences) {
   const Problem problem({{6, 5, 4, 3}, 4});

@@ -48,7 +48,7 @@ struct Nodes {
                   const gpusock::DeviceBuffer<gpusock::Socket>& serve) {
     NodeState node;
     node.net = context.net();
-    node.layout.nodes = static_cast<int>(sockets.size());
+    node.nodes = static_cast<int>(sockets.size());
     node.connected_sockets = push.data();
     node.accepted_sockets = serve.data();
     node.failed = failed.data();

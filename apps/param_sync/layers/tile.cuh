@@ -5,14 +5,12 @@
 /// bit on every run, link and number of cores. Multiply-adds are spelled out because a compiler may fuse them in one
 /// place and not in another.
 
+#include "layers/tile.hpp"
 #include "param_sync/update/multiply_add.hpp"
-#include "layout/layout.hpp"
 
 #include "gpusock/device.cuh"
 
 namespace param_sync {
-
-inline constexpr std::uint32_t kTileColumns = 4;
 
 /// Four columns of one row.
 struct Float4 {
@@ -86,11 +84,6 @@ __device__ inline TilePlace tile_place(std::uint32_t index, std::uint32_t rows, 
   const std::uint32_t across = (columns + kTileColumns - 1) / kTileColumns;
   const std::uint32_t row = index / across * kTileRows, column = index % across * kTileColumns;
   return {row, min(kTileRows, rows - row), column, min(kTileColumns, columns - column)};
-}
-
-/// Tiles of a rows x columns matrix.
-GPUSOCK_FN inline std::uint32_t tile_count(std::uint32_t rows, std::uint32_t columns) {
-  return (rows + kTileRows - 1) / kTileRows * ((columns + kTileColumns - 1) / kTileColumns);
 }
 
 }  // namespace param_sync

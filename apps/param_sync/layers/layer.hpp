@@ -1,0 +1,49 @@
+#pragma once
+/// @file The kinds of layers that a model is a list of. README.md says what a kind has.
+
+#include "layers/dense.hpp"
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace param_sync {
+
+/// A row for each kind. For the host: kernels are templates of the kind, of which std::visit() takes the right one.
+using AnyLayer = std::variant<Dense>;
+
+/// A layer of a model.
+struct Layer {
+  AnyLayer kind;
+  std::uint32_t offset = 0;  ///< of its first parameter, in the model's
+
+  std::uint32_t inputs() const {
+    return std::visit([](const auto& of) { return of.inputs; }, kind);
+  }
+  std::uint32_t outputs() const {
+    return std::visit([](const auto& of) { return of.outputs; }, kind);
+  }
+  std::uint32_t parameters() const {
+    return std::visit([](const auto& of) { return of.parameters(); }, kind);
+  }
+  /// Of the gradient by its parameters.
+  std::uint32_t blocks() const {
+    return std::visit([](const auto& of) { return of.blocks(); }, kind);
+  }
+  Range block_range(std::uint32_t block) const {
+    return std::visit([&](const auto& of) { return of.block_range(block); }, kind);
+  }
+  /// What it is called in messages and reports: "784 x 128".
+  std::string name() const {
+    return std::visit([](const auto& of) { return of.name(); }, kind);
+  }
+  std::string description() const {
+    return std::visit([](const auto& of) { return of.description(); }, kind);
+  }
+  std::vector<TensorShape> tensors() const {
+    return std::visit([](const auto& of) { return of.tensors(); }, kind);
+  }
+};
+
+}  // namespace param_sync
