@@ -419,7 +419,10 @@ TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
       ASSERT_EQ(net.getsockname(listener, where), 0);
       std::vector<Socket> open;
       const std::uint64_t before = server.stats().connections;
-      for (int i = 0; i < kAll; ++i) open.push_back(peer.connect(this_thread(), where, patience()));
+      for (int i = 0; i < kAll; ++i) {
+        open.push_back(peer.connect(this_thread(), where, patience()));
+        ASSERT_GE(open.back(), 0) << "connection " << i << " of round " << round << " on " << to_string(link);
+      }
       while (server.stats().connections < before + kAll && clock_ns() < until_ns) pause();  // all are in the queue
       ASSERT_EQ(server.stats().connections, before + kAll);
       net.close(this_thread(), listener);
