@@ -5,6 +5,7 @@
 step() {
   local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
   shift 2
+  export -n figure_of late_verdict # "figure_of=... step ..." exports it: a step that has steps must not get it
   set -m  # or who is started in the background would ignore SIGINT for good
   # The outer one ends the inner where that waits for what even SIGKILL does not end: a process that is stuck in a driver.
   timeout --signal=KILL $((limit_s + 20)) timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &

@@ -60,6 +60,13 @@ step next 10 true
 """))
         self.assertEqual([line.split()[0] for line in said.splitlines()], ["PASS", "PASS"], said)
 
+    def test_a_step_does_not_get_how_its_figure_is_read(self):
+        said = self.finish(self.start("""
+if [ $# -gt 0 ]; then "$@"; exit; fi
+figure_of='s/.*inner *(\\(.*\\))/\\1/p' step outer 10 bash "$PROGRAM" step inner 10 echo 'figure: 7 of 7'
+"""))
+        self.assertRegex(said, r"outer  \(7 of 7\)")
+
     def test_who_ends_the_program_ends_its_steps(self):
         for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             program = self.start('mkfifo "$out/alive"\nstep endless 600 sh -c \'exec 3>"$0/alive"; echo started; sleep 600\' "$out" &\nwait\n')
