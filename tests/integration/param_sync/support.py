@@ -11,8 +11,10 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 PROGRAM = os.environ["PARAM_SYNC"]
 DEVICE = os.environ.get("PARAM_SYNC_DEVICE", "cpu")
@@ -48,6 +50,9 @@ class SmallData:
 DATA = SmallData()
 SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "2"]
 ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
+# The tensors of SMALL's model, and how many numbers each has.
+LAYERS_OF_SMALL = {"layers.0.weight": 36 * 16, "layers.0.bias": 16, "layers.1.weight": 16 * 8, "layers.1.bias": 8, "layers.2.weight": 8 * 3,
+                   "layers.2.bias": 3}
 
 
 def read_safetensors(file):
@@ -144,3 +149,48 @@ def is_running(pid):
         return state(pid) != "Z"
     except (FileNotFoundError, ProcessLookupError):  # gone before, or while, it was read
         return False
+
+
+# Processes share one GPU only by turns, and their kernels wait for each other.
+needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not run at once on one GPU")
+
+
+class Runs(unittest.TestCase):
+    """What the suites share that end runs before their time."""
+
+    def tearDown(self):
+        for process in getattr(self, "processes", []):
+            kill_with_nodes(process)
+            process.communicate(timeout=PATIENCE_S)
+
+    def start(self, *arguments, **more):
+        process = start(*arguments, **more)
+        self.processes = getattr(self, "processes", []) + [process]
+        return process
+
+    def end(self, process):
+        out, err = process.communicate(timeout=PATIENCE_S)
+        self.processes.remove(process)
+        return process.returncode, out, err
+
+    def wait_for_the_end_of(self, pids):
+        deadline = time.monotonic() + PATIENCE_S
+        for pid in pids:
+            while is_running(pid):
+                self.assertLess(time.monotonic(), deadline, "a node that was to end runs on")
+
+    def training_cluster(self, *arguments):
+        cluster = self.start(*ENDLESS, "--nodes", 4, *arguments)
+        wait_for_line(cluster, r"step \d+/")
+        return cluster, node_processes(cluster)
+
+
+def main(needs_gpu=True):
+    """Runs the tests of the program that calls. Exit status: 0 kept, 1 broken, 77 there is no GPU, and they need one."""
+    if needs_gpu and DEVICE == "cuda" and not os.path.exists("/dev/nvidiactl"):
+        print("no GPU here: skipped")
+        sys.exit(77)
+    try:
+        unittest.main(verbosity=2)
+    finally:
+        DATA.remove()
