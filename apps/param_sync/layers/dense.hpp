@@ -57,6 +57,7 @@ struct Dense {
   unsigned forward_blocks(std::uint32_t batch) const { return compute_blocks(batch, outputs); }
   unsigned backward_blocks(std::uint32_t batch) const { return compute_blocks(batch, inputs); }
 
+  bool has_activation() const { return activation != Activation::none; }
   GPUSOCK_FN float before_activation(float output, float gradient) const {
     return param_sync::before_activation(activation, output, gradient);
   }

@@ -34,6 +34,9 @@ struct Layer {
   Range block_range(std::uint32_t block) const {
     return std::visit([&](const auto& of) { return of.block_range(block); }, kind);
   }
+  bool has_activation() const {
+    return std::visit([](const auto& of) { return of.has_activation(); }, kind);
+  }
   /// What it is called in messages and reports: "784 x 128".
   std::string name() const {
     return std::visit([](const auto& of) { return of.name(); }, kind);

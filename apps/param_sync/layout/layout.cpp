@@ -10,40 +10,49 @@
 namespace param_sync {
 namespace {
 
-constexpr std::uint32_t kLayerParametersMax = 1u << 28;
+constexpr std::uint64_t kLayerParametersMax = 1u << 28;
 constexpr std::uint32_t kParametersMax = 1u << 30;
 
 [[noreturn]] void refuse(const std::string& problem) { throw gpusock::Error(EINVAL, "model: " + problem); }
+
+void check_size(const Layer& layer, int nodes) {
+  const std::uint64_t inputs = layer.inputs(), outputs = layer.outputs();
+  if (inputs == 0 || outputs == 0 || std::max(inputs, outputs) > kWidthMax) {
+    refuse("layer widths must be from 1 to " + std::to_string(kWidthMax));
+  }
+  if ((inputs + 1) * outputs > kLayerParametersMax) refuse("a layer has more than 2^28 parameters");
+  if (layer.parameters() < static_cast<std::uint32_t>(nodes)) {
+    refuse("layer " + layer.name() + " has fewer parameters than there are nodes; widen it with --hidden");
+  }
+}
 
 }  // namespace
 
 Layout make_layout(const std::vector<AnyLayer>& layers, int nodes) {
   if (nodes < 1 || nodes > kNodesMax)
     refuse(std::to_string(nodes) + " nodes; it takes 1 to " + std::to_string(kNodesMax));
+  if (layers.empty() || layers.size() > kLayersMax)
+    refuse(std::to_string(layers.size()) + " layers; it takes 1 to " + std::to_string(kLayersMax) + ": see --hidden");
   Layout layout;
   layout.nodes = nodes;
   std::uint32_t offset = 0;
   for (const AnyLayer& kind : layers) {
     const Layer layer{kind, offset};
-    if (layer.parameters() < static_cast<std::uint32_t>(nodes)) {
-      refuse("layer " + layer.name() + " has fewer parameters than there are nodes; widen it with --hidden");
+    check_size(layer, nodes);
+    if (!layout.layers.empty() && layout.layers.back().outputs() != layer.inputs()) {
+      refuse("layer " + layer.name() + " follows layer " + layout.layers.back().name() + ", which has other outputs");
     }
     layout.layers.push_back(layer);
     offset += layer.parameters();
     if (offset > kParametersMax) refuse("more than 2^30 parameters");
   }
+  if (layout.layers.back().has_activation()) refuse("the last layer has an activation: the loss takes its plain sums");
   return layout;
 }
 
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes) {
   std::vector<AnyLayer> layers;
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-    if (widths[i] == 0 || widths[i + 1] == 0 || std::max(widths[i], widths[i + 1]) > kWidthMax) {
-      refuse("layer widths must be from 1 to " + std::to_string(kWidthMax));
-    }
-    if ((std::uint64_t{widths[i]} + 1) * widths[i + 1] > kLayerParametersMax) {
-      refuse("a layer has more than 2^28 parameters");
-    }
     layers.emplace_back(
         Dense::of(widths[i], widths[i + 1], i + 2 < widths.size() ? Activation::relu : Activation::none));
   }

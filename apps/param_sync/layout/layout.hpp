@@ -10,6 +10,7 @@
 namespace param_sync {
 
 inline constexpr int kNodesMax = 64;
+inline constexpr int kLayersMax = 64;  ///< a step makes up to eleven launches for each: see training/queued.hpp
 inline constexpr std::uint32_t kWidthMax = 1 << 16;  ///< of a layer
 
 /// The model, from its first layer to the last, and how many nodes train it.
@@ -25,8 +26,8 @@ struct Layout {
   std::uint64_t fingerprint() const;
 };
 
-/// Lays out a model of these layers. Throws gpusock::Error (EINVAL) where a limit is passed, two layers do not fit, or
-/// a layer has fewer parameters than there are nodes.
+/// Lays out a model of these layers. Throws gpusock::Error (EINVAL) where a limit is passed, two layers do not fit, the
+/// last one has an activation, or a layer has fewer parameters than there are nodes.
 Layout make_layout(const std::vector<AnyLayer>& layers, int nodes);
 
 /// The same of a multilayer perceptron: fully connected layers with ReLU, none behind the last one. `widths`: inputs,

@@ -29,7 +29,7 @@ std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layo
 std::uint64_t code_of(const std::vector<LayerScheme>& schemes);
 
 /// The first layer in which two codes differ, and what it has in each: "layer 128 x 64 has ring there, ps here". Empty
-/// where none does. Codes of more than eight layers do not tell which one it is.
+/// where none does. Codes of more than eight layers do not tell which one it is: "they differ in some layer".
 std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const Layout& layout);
 
 /// What a layer may have, but for hybrid and auto.

@@ -8,8 +8,8 @@
 
 namespace param_sync {
 
-/// The settings of a training. Version 8: the rank has four bytes.
-using NodeHello = Hello<HelloField, static_cast<int>(HelloField::rank), 0x636e79536d617250, 8>;  // "ParmSync"
+/// The settings of a training. Version 9: a model is told by its layers' descriptions.
+using NodeHello = Hello<HelloField, static_cast<int>(HelloField::rank), 0x636e79536d617250, 9>;  // "ParmSync"
 
 /// True if this node still tries to reach a peer. One thread.
 __device__ inline bool is_connecting(const NodeState& node) {

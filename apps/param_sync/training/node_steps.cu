@@ -104,6 +104,8 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
 
 void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
+  compute.synchronize();  // else the launches below may be more than a stream has room for, behind those of steps
+  check();
   if (config.rank == 0) {
     score[0] = {};
     model.evaluate(test, memory.weights.data(), test_activations, score.data());

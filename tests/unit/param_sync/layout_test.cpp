@@ -74,6 +74,16 @@ TEST(Layout, FingerprintsTellModelsApart) {
   EXPECT_NE(activated(Activation::relu), activated(Activation::none));
 }
 
+TEST(Layout, RefusesLayersThatAreNoModel) {
+  const auto refused = [](const std::vector<AnyLayer>& layers) { return error_of([&] { make_layout(layers, 1); }); };
+  EXPECT_THAT(refused({}), HasSubstr("0 layers"));
+  EXPECT_THAT(refused({Dense::of(65536, 65536, Activation::none)}), HasSubstr("2^28"));
+  EXPECT_THAT(refused({Dense::of(4, 3, Activation::relu), Dense::of(2, 1, Activation::none)}),
+              HasSubstr("layer 2 x 1 follows layer 4 x 3, which has other outputs"));
+  EXPECT_THAT(refused({Dense::of(4, 3, Activation::relu)}), HasSubstr("the last layer has an activation"));
+  EXPECT_THAT(error_of([] { make(std::vector<std::uint32_t>(66, 8), 1); }), HasSubstr("65 layers; it takes 1 to 64"));
+}
+
 TEST(Layout, HasAsManyLayersAsAreWanted) {
   const Layout layout = make(std::vector<std::uint32_t>(31, 8), 2);
   EXPECT_EQ(layout.size(), 30);
