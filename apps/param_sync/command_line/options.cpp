@@ -54,8 +54,7 @@ std::uint32_t width_from(const std::string& text) {
 
 /// What is wrong with --hidden, or nothing.
 std::string width_problem(const std::string& text) {
-  const auto widths = split(text);
-  for (const std::string& width : widths) {
+  for (const std::string& width : split(text)) {
     if (width_from(width) == 0) return fmt::format("'{}' is no width from 1 to {}", width, kWidthMax);
   }
   return "";

@@ -10,7 +10,8 @@
 
 namespace param_sync {
 
-/// A row for each kind. For the host: kernels are templates of the kind, of which std::visit() takes the right one.
+/// Any kind of layer: each has a type in this list. For the host: a kernel is a template of the kind, and std::visit()
+/// takes the one that fits.
 using AnyLayer = std::variant<Dense>;
 
 /// A layer of a model.
@@ -30,9 +31,6 @@ struct Layer {
   /// Of the gradient by its parameters.
   std::uint32_t blocks() const {
     return std::visit([](const auto& of) { return of.blocks(); }, kind);
-  }
-  Range block_range(std::uint32_t block) const {
-    return std::visit([&](const auto& of) { return of.block_range(block); }, kind);
   }
   bool has_activation() const {
     return std::visit([](const auto& of) { return of.has_activation(); }, kind);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Softmax and cross-entropy, behind the last layer.
+/// @file The loss: softmax and cross-entropy of the last layer's outputs.
 
 #include "gpusock/device.cuh"
 

@@ -1,5 +1,5 @@
 #pragma once
-/// @file How layers name their parameters.
+/// @file How a layer names its parameters, and counts them.
 
 #include "gpusock/types.hpp"
 

@@ -30,8 +30,8 @@ struct Layout {
 /// last one has an activation, or a layer has fewer parameters than there are nodes.
 Layout make_layout(const std::vector<AnyLayer>& layers, int nodes);
 
-/// The same of a multilayer perceptron: fully connected layers with ReLU, none behind the last one. `widths`: inputs,
-/// hidden layers, classes.
+/// Lays out a multilayer perceptron in the same way: fully connected layers, of which all but the last have ReLU.
+/// `widths`: how many inputs, outputs of each hidden layer, and classes there are.
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes);
 
 /// The parameters that training begins with, the same on every node.

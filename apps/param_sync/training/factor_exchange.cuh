@@ -36,7 +36,7 @@ __device__ inline void copy_share(const float* from, float* to, std::uint64_t co
 static __global__ void hand_over_factors(NodeState node, FactorExchange at, std::uint64_t clock, const float* input,
                                          const float* delta, bool is_first, bool overlap) {
   // The lanes no longer read the factors of the step before.
-  if (!wait_until(node, [&] { return executor::has_version(node.exchanges[at.gather], clock); })) return;
+  if (!wait_for_version(node, at.gather, clock)) return;
   const executor::FactorLayout& factors = at.factors;
   copy_share(delta, at.errors_of(node.rank), std::uint64_t{factors.samples} * factors.rows);
   copy_share(input, at.inputs_of(node.rank), std::uint64_t{factors.samples} * factors.columns);
@@ -49,15 +49,8 @@ static __global__ void hand_over_factors(NodeState node, FactorExchange at, std:
   if (at.takes_weights()) executor::hand_over(node.exchanges[at.spread]);
 }
 
-/// Ends when all nodes' factors of the step are there. One block: those of apply_and_hand_over(), which comes next,
-/// would be many that wait. The time that it waited is added to the step's.
-static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::uint64_t clock,
-                                        std::uint64_t* step_waited_ns) {
-  const auto there = [&] { return executor::has_version(node.exchanges[at.gather], clock + 1); };
-  wait_until(node, there, step_waited_ns);
-}
-
-/// Makes the layer's weights of all nodes' factors. So many blocks as the backward kernel has.
+/// Makes the layer's weights of all nodes' factors, when these have been gathered. So many blocks as the backward
+/// kernel has.
 template <class Kind, class Update>
 static __global__ void apply_and_hand_over(NodeState node, NodeLayer<Kind> layer, Update update, FactorExchange at) {
   if (!going_on(node)) return;

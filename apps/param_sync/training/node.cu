@@ -32,14 +32,17 @@ double seconds_since(SteadyClock::time_point start) {
 }
 
 /// All but those of weights that this node makes of factors: these come later.
-std::vector<std::int32_t> computed_exchanges(const ExchangePlan& plan, const FactorLayers& factors) {
+gpusock::DeviceBuffer<std::int32_t> computed_exchanges(gpusock::Context& context, const ExchangePlan& plan,
+                                                       const FactorLayers& factors) {
   std::vector<std::int32_t> all;
   for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
     const Bucket& bucket = plan.buckets[i];
     if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
     all.push_back(static_cast<std::int32_t>(i));
   }
-  return all;
+  gpusock::DeviceBuffer<std::int32_t> on_device(context, all.size());
+  on_device.copy_in(all);
+  return on_device;
 }
 
 /// True if a lane has seen the end of a peer's connection.
@@ -75,7 +78,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       exchange_words(context, exchange_plan.buckets.size()),
       exchange_times(context, 1),
       factors(context, exchange_plan, plan, run.rank),
-      computed(context, computed_exchanges(exchange_plan, factors).size()),
+      computed(computed_exchanges(context, exchange_plan, factors)),
       ending(context, 1),
       heard(context, static_cast<std::size_t>(run.nodes)),
       said(context, 1),
@@ -93,7 +96,6 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.size(), plan.layout.size()))) {
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
-  computed.copy_in(computed_exchanges(exchange_plan, factors));
   if (!config.checkpoint_folder.empty()) {
     const NodeHello settings = hello();
     checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings.value);

@@ -89,7 +89,7 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
   std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
   for (const int layer : factors.made_here()) {
     const FactorExchange& gathered = factors[layer];
-    gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
+    gpusock::launch(context, model.shape(1), wait_for_exchange, node, gathered.gather, clock_of(step) + 1, waited_ns);
     mark();
     with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
       const auto apply = [&]<class Update>(const Update& update) {

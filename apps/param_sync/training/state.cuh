@@ -117,6 +117,14 @@ __device__ inline bool wait_until(const NodeState& node, Reached reached, std::u
   return __syncthreads_and(there) != 0;
 }
 
+/// The block waits until an exchange has ended all steps before `clock`; false where the run ends first. The weights
+/// that it brings are those of `clock` then. Block-collective.
+__device__ inline bool wait_for_version(const NodeState& node, int exchange, std::uint64_t clock,
+                                        std::uint64_t* waited_ns = nullptr) {
+  return wait_until(
+      node, [&] { return executor::has_version(node.exchanges[exchange], clock); }, waited_ns);
+}
+
 /// True if the run goes on. Block-collective.
 __device__ inline bool going_on(const NodeState& node) {
   return __syncthreads_and(threadIdx.x != 0 || !ended(node)) != 0;

@@ -5,14 +5,6 @@
 
 namespace param_sync {
 
-/// The block waits until an exchange has ended all steps before `clock`: the weights of its layers are those of
-/// `clock`. False where the run ends first. Block-collective.
-__device__ inline bool wait_for_version(const NodeState& node, int exchange, std::uint64_t clock,
-                                        std::uint64_t* waited_ns = nullptr) {
-  return wait_until(
-      node, [&] { return executor::has_version(node.exchanges[exchange], clock); }, waited_ns);
-}
-
 /// One layer, as soon as all its weights are those of `clock`. The time that block 0 waited is added to the step's.
 template <class Kind>
 static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer, std::uint64_t clock,
@@ -24,6 +16,13 @@ static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer,
   forward(layer.kind, node.weights + layer.offset, input, batch, output);
   __syncthreads();  // the whole block has computed
   if (threadIdx.x == 0) executor::end_compute(*node.times, gpusock::clock_ns());
+}
+
+/// Ends when an exchange has ended all steps before `clock`. One block: those of the kernel behind it would be many
+/// that wait, and a trace tells the wait apart from them. The time that it waited is added to the step's.
+[[maybe_unused]] static __global__ void wait_for_exchange(NodeState node, int exchange, std::uint64_t clock,
+                                                          std::uint64_t* step_waited_ns) {
+  wait_for_version(node, exchange, clock, step_waited_ns);
 }
 
 /// Ends when all layers' weights are those of `clock`. One block.
