@@ -78,14 +78,10 @@ take_value() {
 choose_steps() {
   local name all
   mapfile -t all < <(step_table | awk '{ print $1 }')
-  [ -n "$chosen" ] || { steps=("${all[@]}"); return; }
-  for name in ${chosen//,/ }; do
-    [[ " ${all[*]} " = *" $name "* ]] || misuse "there is no step \"$name\"; there are: ${all[*]}"
-  done
+  check_chosen "${all[@]}"
   for name in "${all[@]}"; do
-    [[ ",$chosen," != *",$name,"* ]] || steps+=("$name")
+    ! is_chosen "$name" || steps+=("$name")
   done
-  [ ${#steps[@]} -gt 0 ] || misuse "--steps names no step; there are: ${all[*]}"
 }
 
 require_gpu() {
@@ -126,7 +122,7 @@ open_results() {
   mkdir -p "$out/logs"
   gpu=$(timeout 30 nvidia-smi -L 2>/dev/null | head -n 1 || true)
   of="$(project_commit) $device $(uname -n) $gpu"
-  if [ -z "$chosen" ] || [ "$(cat "$out/of.txt" 2>/dev/null)" != "$of" ]; then
+  if ! results_stay "$of"; then
     rm -f "$out"/{results,summary,machine,doctor}.txt "$out"/*.json "$out"/logs/*.log
     : >"$out/results.txt"
     echo "$of" >"$out/of.txt"
@@ -156,9 +152,7 @@ require_driver() {
 
 run_steps() {
   local name limit_s left_s command why_not_run missing
-  for name in "${steps[@]}"; do
-    sed -i -E "/^[^ ]+ +[0-9]+ s  $name( |\$)/d" "$out/results.txt"
-  done
+  forget_results "${steps[@]}"
   for name in "${steps[@]}"; do
     limit_s=$(step_table | awk -v name="$name" '$1 == name { print $2 }')
     left_s=$([ -z "$deadline" ] && echo "$limit_s" || echo $((deadline - SECONDS)))

@@ -6,7 +6,7 @@
 
 main() {
   # How much of what has no end: executions of the model (times the usual), minutes of fresh seeds, seconds of each fuzz target.
-  local scale=20 minutes=2 seconds=20 share=1 quick=no chosen='' name
+  local scale=20 minutes=2 seconds=20 share=1 quick=no chosen='' of
   while [ $# -gt 0 ]; do
     case "$1" in
       --quick) quick=yes scale=1 minutes=1 seconds=3 share=0.1; shift ;;
@@ -21,37 +21,29 @@ main() {
   done
   [[ "$minutes" =~ ^[1-9][0-9]*$ ]] || misuse "--minutes takes a number from 1 on, not \"$minutes\""
   [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || misuse "--fuzz-seconds takes a number from 1 on, not \"$seconds\""
-  for name in ${chosen//,/ }; do
-    [[ " ${all_steps[*]} " = *" $name "* ]] || misuse "prove has no step \"$name\": ${all_steps[*]}"
-  done
+  check_chosen "${all_steps[@]}"
   [ -z "$chosen" ] || chosen+=,gcc # it builds what most others run
   needs_sources prove
   require_packages "${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}" clang-tidy gcovr
   out=$root/out/prove
-  keeps_results || rm -rf "$out"
+  of=$(project_commit)
+  { [[ $of != *-dirty ]] && results_stay "$of"; } || rm -rf "$out"
   mkdir -p "$out/logs"
   : >>"$out/results.txt"
-  project_commit >"$out/commit"
+  echo "$of" >"$out/of.txt"
+  forget_results ${chosen//,/ }
   say "steps, in the order in which they end; their output is in out/prove/logs"
   prove_all
   print_page | tee "$out/page.txt"
-  ! last_results | grep -q '^FAIL' || fail "some steps failed (out/prove/logs)"
+  ! results | grep -q '^FAIL' || fail "some steps failed (out/prove/logs)"
 }
 
 # In the order of the page.
 all_steps=(tests gpu-shape cuda-double idle-clients model mutants schedules executor seeds fresh-seeds shortages planted-bugs fuzz tidy gcc
   clang coverage bare debian-13)
 
-# True if results are there that are of the same sources.
-keeps_results() {
-  local now
-  now=$(project_commit)
-  [ -n "$chosen" ] && [[ $now != *-dirty ]] && [ "$(cat "$out/commit" 2>/dev/null)" = "$now" ]
-}
-
-wanted() { [ -z "$chosen" ] || [[ ,$chosen, = *",$1,"* ]]; }
-# As step, if it is wanted.
-proof() { ! wanted "$1" || step "$@"; }
+# As step, if it is chosen.
+proof() { ! is_chosen "$1" || step "$@"; }
 
 prove_all() {
   proof tests 3600 ./run test --all
@@ -98,7 +90,7 @@ build_step() {
 # beside NAME SECONDS SED COMMAND...: a step that needs one processor, beside others.
 beside() {
   local figure_of=$3
-  wanted "$1" || return 0
+  is_chosen "$1" || return 0
   if [ $running -eq "$(jobs)" ]; then
     wait -n || true
     running=$((running - 1))
@@ -114,22 +106,20 @@ all_beside() {
 print_page() {
   local failed missing name what=promised
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  last_results
+  results
   if [ -s "$out/logs/planted-bugs.log" ]; then
     printf '  planted bugs, and the seed that catches each:%s\n' \
       "$(sed -n 's/^bug *\([0-9]*\): caught at seed \([0-9]*\)[ ,].*/ \1@\2/p' "$out/logs/planted-bugs.log" | tr -d '\n')"
   fi
-  failed=$(last_results | grep -c '^FAIL' || true)
+  failed=$(results | grep -c '^FAIL' || true)
   missing=$(for name in "${all_steps[@]}"; do result_of "$name" >/dev/null || printf ' %s' "$name"; done)
   [ -z "$missing" ] || what=run
   [ -z "$missing" ] || printf 'not run:%s\n' "$missing"
   printf '%s\n' "$([ "$failed" = 0 ] && echo "all that was $what holds" || echo "$failed FAILED")"
 }
 
-# result_of STEP: what it said when it ran last; fails if it has not run.
-result_of() { grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $1( |\$)" "$out/results.txt" | tail -n 1; }
-
-last_results() {
+# In the page's order.
+results() {
   local name
   for name in "${all_steps[@]}"; do
     result_of "$name" || true

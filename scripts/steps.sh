@@ -22,6 +22,29 @@ step() {
   verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n "${figure_of:-s/^figure: //p}" "$out/logs/$name.log" | tail -n 1)"
 }
 
+# Programs that take --steps have in $chosen what it names, "A,B,...", or nothing: all steps. check_chosen STEP...: of these.
+check_chosen() {
+  local name names=()
+  [ -n "$chosen" ] || return 0
+  for name in ${chosen//,/ }; do
+    [[ " $* " = *" $name "* ]] || misuse "there is no step \"$name\"; there are: $*"
+    names+=("$name")
+  done
+  [ ${#names[@]} -gt 0 ] || misuse "--steps names no step; there are: $*"
+}
+is_chosen() { [ -z "$chosen" ] || [[ ",$chosen," = *",$1,"* ]]; }
+
+# True if the results in $out stay beside those of chosen steps: they are of the same, $1, which the folder notes in of.txt.
+results_stay() { [ -n "$chosen" ] && [ "$(cat "$out/of.txt" 2>/dev/null)" = "$1" ]; }
+
+# result_of STEP: its line in results.txt; fails if it has not run.
+result_of() { grep -E "^[^ ]+ +[0-9]+ s  $1( |\$)" "$out/results.txt"; }
+# Before steps run again.
+forget_results() {
+  local name
+  for name in "$@"; do sed -i -E "/^[^ ]+ +[0-9]+ s  $name( |\$)/d" "$out/results.txt"; done
+}
+
 # Who ends the program ends its steps: timeout(1) gives each a process group of its own, which Ctrl-C does not reach. Only its own ($$ is the
 # program's in its subshells, too): a step may be a program that sources this as well.
 end_steps() {
