@@ -50,6 +50,8 @@ class SmallData:
 DATA = SmallData()
 SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "2"]
 ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
+# Parameter servers, and a scheme whose nodes do not all meet.
+SCHEMES = ("ps:even", "ring")
 # The tensors of SMALL's model, and how many numbers each has.
 LAYERS_OF_SMALL = {"layers.0.weight": 36 * 16, "layers.0.bias": 16, "layers.1.weight": 16 * 8, "layers.1.bias": 8, "layers.2.weight": 8 * 3,
                    "layers.2.bias": 3}

@@ -9,10 +9,7 @@ import tempfile
 import time
 
 import support
-from support import ENDLESS, LINKS_BETWEEN_PROCESSES, SMALL, Runs, needs_processes
-
-# Parameter servers, and a scheme whose nodes do not all meet.
-SCHEMES = ("ps:even", "ring")
+from support import ENDLESS, LINKS_BETWEEN_PROCESSES, SCHEMES, SMALL, Runs, needs_processes
 
 
 @needs_processes

@@ -233,7 +233,4 @@ class Launchers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        unittest.main(verbosity=2)
-    finally:
-        support.DATA.remove()
+    support.main(needs_gpu=False)

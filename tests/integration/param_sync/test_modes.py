@@ -9,10 +9,8 @@ import unittest
 import unittest.mock
 
 import support
-from support import DEVICE, LAYERS_OF_SMALL, LINKS_BETWEEN_PROCESSES, SANITIZED, SMALL, needs_processes, results, run, start
+from support import DEVICE, LAYERS_OF_SMALL, LINKS_BETWEEN_PROCESSES, SANITIZED, SCHEMES, SMALL, needs_processes, results, run, start
 
-# Parameter servers, and a scheme whose nodes do not all meet.
-SCHEMES = ("ps:even", "ring")
 # Their sums are in the order of ranks, for any number of nodes; as those of ps:even, the default.
 OTHERS_IN_RANK_ORDER = ("chain", "ps", "mesh", "byteps")
 # All nodes' gradients are made of their factors, in the order of ranks; and layers with schemes of their own.
