@@ -116,12 +116,13 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// The proxy's own: place in its list of active connections.
   bool active = false;
-  bool resting = false;              ///< counted among its page's resting connections
-  bool waits_for_slot = false;       ///< in its list of connections that wait for a slot
-  std::uint64_t waits_since_ns = 0;  ///< when there was first no slot, or no ring memory, for it
-  bool wait_was_told = false;        ///< the log says that it waits
-  std::uint64_t order = 0;           ///< of two connections the one with the smaller number came first
-  std::uint64_t came_ns = 0;         ///< when it came, or was asked for
+  bool resting = false;               ///< counted among its page's resting connections
+  bool waits_for_slot = false;        ///< in its list of connections that wait for a slot
+  std::uint64_t waits_since_ns = 0;   ///< when there was first no slot, or no ring memory, for it
+  bool wait_was_told = false;         ///< the log says that it waits
+  std::uint64_t order = 0;            ///< of two connections the one with the smaller number came first
+  std::uint64_t came_ns = 0;          ///< when it came, or was asked for
+  std::uint64_t came_watched_ns = 0;  ///< how long its proxy had watched the network then
   std::uint64_t idle_steps = 0;
   std::list<std::unique_ptr<Connection>>::iterator place;
 

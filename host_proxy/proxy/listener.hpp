@@ -50,7 +50,8 @@ class Listener final : public ReadySink {
   std::uint32_t pending() const { return static_cast<std::uint32_t>(pending_); }
   std::uint32_t backlog() const { return static_cast<std::uint32_t>(backlog_); }
 
-  std::uint64_t look_again_ns = 0;  ///< the proxy's: until then no unauthenticated client is evicted
+  /// The proxy's: before it has watched the network for so long, no unauthenticated client is evicted.
+  std::uint64_t look_again_ns = 0;
 
   void on_ready() override {}  // every poll is followed by a look at all listeners
 

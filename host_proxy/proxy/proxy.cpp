@@ -125,7 +125,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
   moved |= step_active(now_ns);
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
-    network_.poll();
+    poll_network(now_ns);
     for (LinkMaker* maker : resources_.makers) {
       moved |= contain(now_ns, [&] {
         maker->maintain(now_ns);
@@ -469,7 +469,7 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
 }
 
 /// Finds the connection that is to make room for others: that of the smallest `since_ns(connection)`, where kNever
-/// leaves it out. Returns it once `time_ns` have passed since then; before that nullptr, and a step is due then.
+/// leaves it out. Returns it once `time_ns` have passed since then, and nullptr before that.
 /// `look_again_ns`: earlier than this no connection is looked at.
 template <class Since>
 Connection* Proxy::find_overdue(Since since_ns, std::uint64_t time_ns, std::uint64_t& look_again_ns,
@@ -486,22 +486,33 @@ Connection* Proxy::find_overdue(Since since_ns, std::uint64_t time_ns, std::uint
     look_again_ns = detail::later_ns(first != nullptr ? first_ns : now_ns, time_ns);
     if (look_again_ns > now_ns) first = nullptr;
   }
-  due(look_again_ns);
   return first;
 }
 
+/// Polls the network and counts for how long it has been watched. Of a time in which the proxy did not run only a small
+/// part counts: it has not read yet what clients sent meanwhile, and they have no answer yet.
+void Proxy::poll_network(std::uint64_t now_ns) {
+  if (now_ns > polled_ns_) {
+    watched_ns_ += std::min(now_ns - polled_ns_, options_.watched_ns_max());
+    polled_ns_ = now_ns;
+  }
+  network_.poll();
+}
+
 /// Unauthenticated clients that say nothing must not keep honest peers out: if a backlog is full, the oldest of them is
-/// evicted once it has had as much time as an honest peer needs.
+/// evicted once the proxy has watched it for as long as an honest peer needs.
 void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   if (!listener.keeps_waiting()) return;
   const auto since_ns = [&](const Connection& connection) {
     const bool keeps_out = connection.listener() == &listener && connection.is_unauthenticated();
-    return keeps_out ? connection.came_ns : detail::kNever;
+    return keeps_out ? connection.came_watched_ns : detail::kNever;
   };
-  if (Connection* oldest = find_overdue(since_ns, options_.unauthenticated_ns(), listener.look_again_ns, now_ns)) {
+  if (Connection* oldest = find_overdue(since_ns, options_.unauthenticated_ns(), listener.look_again_ns, watched_ns_)) {
     oldest->evict();
     activate(*oldest);
   }
+  const std::uint64_t left_ns = listener.look_again_ns - std::min(listener.look_again_ns, watched_ns_);
+  due(detail::later_ns(now_ns, std::min(left_ns, options_.watched_ns_max())));
 }
 
 /// Notes an incoming connection that has agreed on a link.
@@ -547,6 +558,7 @@ void Proxy::cut_closing_short(std::uint64_t now_ns) {
     first->cut_closing_short();
     activate(*first);
   }
+  due(closing_look_ns_);
 }
 
 void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {
@@ -621,6 +633,7 @@ Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now
   added.place = std::prev(connections_.end());
   added.order = ++connections_added_;
   added.came_ns = now_ns;
+  added.came_watched_ns = watched_ns_;
   due(added.deadline_ns());
   activate(added);
   return added;

@@ -24,6 +24,8 @@ struct ProxyOptions {
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
   /// How long a peer that has not proved that it knows the secret may take up room that others wait for.
   std::uint64_t unauthenticated_ns() const { return handshake_timeout_ns / 10; }
+  /// How much of the time between two polls of the network counts as watched, at most.
+  std::uint64_t watched_ns_max() const { return unauthenticated_ns() / 8 + 1; }
 };
 
 /// Counters since the start.
@@ -133,6 +135,7 @@ class Proxy {
   void cut_closing_short(std::uint64_t now_ns);
   void accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);
+  void poll_network(std::uint64_t now_ns);
   void expire(std::uint64_t now_ns);
   Connection& add(std::unique_ptr<Connection> connection, std::uint64_t now_ns);
   void destroy(Connection& connection, std::uint64_t now_ns);
@@ -181,6 +184,8 @@ class Proxy {
   std::uint32_t next_page_ = 0;
   std::uint64_t moves_since_step_ = 0;
   std::uint64_t due_ns_ = ~std::uint64_t{0};
+  std::uint64_t polled_ns_ = 0;        // when the network was polled last
+  std::uint64_t watched_ns_ = 0;       // how long the network has been watched: see poll_network()
   std::uint64_t closing_look_ns_ = 0;  // when to look again for a closed connection that makes room
   std::uint64_t retry_ns_ = 0;         // when to try again what an exception ended last; in the past: nothing
   ProxyStats stats_;

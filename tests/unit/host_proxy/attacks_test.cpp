@@ -109,6 +109,33 @@ TEST_F(UnauthenticatedClients, ThoseThatAreSilentKeepNobodyOutForLong) {
   EXPECT_GE(node_.net.accept(this_thread(), listener_, Deadline::now()), 0);
 }
 
+/// The proxy stands still for a second, so many milliseconds after a client came that answers after 20 ms; others wait
+/// meanwhile.
+class StandstillOfTheProxy : public UnauthenticatedClients, public testing::WithParamInterface<int> {};
+
+TEST_P(StandstillOfTheProxy, CostsNoClientItsConnection) {
+  const auto client = node_.network.arrive();
+  std::vector<std::shared_ptr<Wire>> others;
+  for (int i = 0; i < kBacklog; ++i) others.push_back(node_.network.arrive());
+  SegmentPool segments(node_.platform, {4096, 4096}, 0);
+  TcpMaker tcp(segments);
+  const LinkResources resources{{&tcp}, nullptr, 4096, "swordfish"};
+  Nobody nobody;
+  WireStream stream(client, true);
+  const auto handshake = make_connector_handshake(stream, resources, WireStream::here(), nobody);
+  auto state = State::waiting;
+  for (int ms = 0; ms < 200 && state == State::waiting; ++ms) {
+    if (ms == GetParam()) node_.now_ns += 1'000'000'000;
+    node_.turn();
+    if (ms % 20 == 10) state = handshake->advance();
+  }
+  EXPECT_EQ(state, State::done);
+  EXPECT_GE(node_.net.accept(this_thread(), listener_, Deadline::now()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(After, StandstillOfTheProxy, testing::Range(0, 100, 5),
+                         [](const auto& test) { return std::to_string(test.param) + "ms"; });
+
 TEST_F(UnauthenticatedClients, StayWhileThereIsRoomForOthers) {
   const auto silent = node_.network.arrive();
   pass_ms(4000);
