@@ -13,7 +13,7 @@ namespace detail {
 /// records.
 struct HalfOfExchange {
   std::uint64_t done = 0;  ///< bytes of the length and the message
-  std::uint64_t all = 0;   ///< that there are, as far as is known
+  std::uint64_t all = 0;   ///< bytes of both together, as far as is known
   GPUSOCK_FN bool is_done() const { return done == all; }
 };
 
@@ -28,7 +28,7 @@ GPUSOCK_FN std::uint64_t read_length(const Group& group, std::uint64_t length, c
   return broadcast(group, length);
 }
 
-/// Sends what the socket takes at once of a message with its length in front. 0, or an error.
+/// Sends as much of a message, with its length in front, as the socket takes at once. Returns 0, or an error.
 template <class Group>
 GPUSOCK_FN_APART std::int64_t send_part(const Group& group, const Net& net, Socket socket, const void* data,
                                         HalfOfExchange& half) {
@@ -52,7 +52,8 @@ GPUSOCK_FN_APART std::int64_t send_part(const Group& group, const Net& net, Sock
   return sent < 0 ? sent : 0;
 }
 
-/// Receives what has come of a message: its length into `length`, its bytes into `data`. 0, or an error.
+/// Receives the part of a message that has arrived: its length into `length`, its bytes into `data`. Returns 0, or an
+/// error.
 template <class Group>
 GPUSOCK_FN_APART std::int64_t receive_part(const Group& group, const Net& net, Socket socket, void* data,
                                            std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
@@ -74,7 +75,7 @@ GPUSOCK_FN_APART std::int64_t receive_part(const Group& group, const Net& net, S
   return got == 0 ? -EPROTO : got < 0 ? got : 0;
 }
 
-/// Sends the next record of a message if there is room for it. 0, or an error.
+/// Sends the next record of a message if there is room for it. Returns 0, or an error.
 template <class Group>
 GPUSOCK_FN_APART std::int64_t send_record_of(const Group& group, const Net& net, Socket socket, const void* data,
                                              std::uint64_t record_bytes_max, HalfOfExchange& half) {
@@ -92,7 +93,7 @@ GPUSOCK_FN_APART std::int64_t send_record_of(const Group& group, const Net& net,
   return net.commit(group, socket, bytes);
 }
 
-/// Receives the next record of a message if it has come. 0, or an error.
+/// Receives the next record of a message if it has arrived. Returns 0, or an error.
 template <class Group>
 GPUSOCK_FN_APART std::int64_t receive_record_of(const Group& group, const Net& net, Socket socket, void* data,
                                                 std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
@@ -199,17 +200,18 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 
 }  // namespace detail
 
-/// Connects this rank with all others: it connects to those below it, as soon as they listen, and accepts those above.
-/// One thread. Returns 0 once it is connected with all: the ranks above have called connect_all(), those below listen
-/// and may call it later.
+/// Connects this rank with all others. It connects to the ranks below it as soon as they listen, and accepts the ranks
+/// above it. One thread calls it. Returns 0 once this rank is connected with all others: those above it have called
+/// connect_all() by then, those below it listen and may call it later.
 ///
-/// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
-/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. Connections that send no
-/// rank's number within 2 s are closed; the others do not wait for them (Greetings). After an error the caller closes
-/// those sockets that are there. Deadline::by_default() is as long as the listener's receive_timeout_ns, for all ranks.
+/// `peers`: where each of the `ranks` ranks listens; all ranks pass the same. `listener`: this rank's listener, of the
+/// same link and type. Writes a socket for each rank to `sockets`, or a negated errno that says why there is none; -1
+/// for this rank itself. A connection that sends no rank's number within 2 s is closed; other connections do not wait
+/// for it (Greetings). After an error the caller closes the sockets that there are. Deadline::by_default() is the
+/// listener's receive_timeout_ns, for all ranks together.
 ///
-/// Errors: the first of those that Net::connect(), Net::accept() and Net::send() gave; -ETIMEDOUT where a rank has not
-/// come.
+/// Errors: the first error that Net::connect(), Net::accept() or Net::send() gave; -ETIMEDOUT (a rank has not
+/// connected).
 GPUSOCK_FN_APART inline int connect_all(const Net& net, Socket listener, const Endpoint* peers, std::uint32_t own,
                                         std::uint32_t ranks, Socket* sockets, Deadline deadline) {
   constexpr std::uint64_t kGreetingNs = 2'000'000'000;  // how long a connection may take to send its rank

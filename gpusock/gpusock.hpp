@@ -48,39 +48,44 @@ struct Options {
   bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can
                           ///< (GPUSOCK_GPUDIRECT: auto); false (off) copies them through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
-  /// How long calls wait that are given no deadline (Deadline::by_default()), unless their socket has another timeout
-  /// (SocketOption). kForever: for ever.
+  /// How long a call waits that is given no deadline (Deadline::by_default()), ns. A socket may have another timeout
+  /// (SocketOption). kForever: the call waits for ever.
   std::uint64_t timeout_ns = 60'000'000'000;
   std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
                                        ///< made; on the CPU device it is made on demand
-  /// On a GPU: which memory this context shares with contexts of other processes (GPUSOCK_HOST_RINGS=NAME); empty
-  /// (there: off): none. Contexts of one user that name the same memory use p2p with each other. Others use tcp. Rings
-  /// are in GPU memory, unless `ring` is host, between kernels on one GPU, and on two that reach each other's memory if
-  /// no kernel of the earlier context's process ran when the later one was made; else in pinned host memory.
-  /// SocketInfo::link_reason says why they are not in GPU memory. Host memory for `host_connections_max` connections is
-  /// pinned when the context is made, and is in use once for all processes; as much of the GPU's memory (ring
-  /// automatic: at most 256 MiB) is taken for each context. "auto" is the name of contexts that choose none: its rings
-  /// have 1 MiB each, and where it cannot be made, the context goes without and the log (info) says why. See
-  /// docs/decisions/024-rings-between-processes.md.
+  /// On a GPU: the name of the memory that this context shares with contexts of other processes
+  /// (GPUSOCK_HOST_RINGS=NAME). Empty (GPUSOCK_HOST_RINGS=off): it shares none. Contexts of one user that name the same
+  /// memory use p2p with each other; others use tcp.
+  ///
+  /// Rings are in GPU memory in two cases, unless `ring` is host: between kernels on one GPU; and between kernels on
+  /// two GPUs that reach each other's memory, if no kernel of the earlier context's process ran when the later context
+  /// was made. Otherwise rings are in pinned host memory, and SocketInfo::link_reason says why.
+  ///
+  /// Host memory for `host_connections_max` connections is pinned when the context is made, once for all processes.
+  /// Each context takes as much of its GPU's memory (at most 256 MiB if `ring` is automatic).
+  ///
+  /// "auto" is the name for contexts that choose none. Its rings have 1 MiB each. If that memory cannot be made, the
+  /// context does without it, and the log (info) says why. See docs/decisions/024-rings-between-processes.md.
   std::string host_rings = "auto";
-  /// Connections that fit into it (GPUSOCK_HOST_RINGS=NAME,connections=N; NAME may be auto): 1 to 4096. The context
-  /// that comes first decides, also on the size of the rings.
+  /// How many connections fit into that memory (GPUSOCK_HOST_RINGS=NAME,connections=N; NAME may be auto): 1 to 4096.
+  /// The context that makes the memory decides this, and the size of the rings.
   std::uint32_t host_connections_max = 16;
   bool p2p = true;             ///< true lets connections to peers on this host share memory; else they use tcp
   std::optional<bool> assist;  ///< true lets waiting callers run the proxy's step themselves; the default is
                                ///< true on the CPU device of a machine with at most 4 processors
 
-  /// True: while kernels run, the proxy's thread looks for work all the time, and so keeps a processor; false: it naps
-  /// between looks, up to 1 ms (GPUSOCK_SPIN: on, off). The default (auto) is true on a GPU where the process may use
-  /// more than 4 processors. Kernels run from their launch until the program has synchronized. Of no effect where
-  /// kernels wake the thread, as on the CPU device.
+  /// True: while kernels run, the proxy's thread looks for work all the time, and so keeps a processor busy. False: it
+  /// sleeps up to 1 ms between looks (GPUSOCK_SPIN: on, off). The default (auto) is true on a GPU if the process may
+  /// use more than 4 processors. Kernels count as running from their launch until the program has synchronized. This
+  /// has no effect where kernels wake the thread, as on the CPU device.
   std::optional<bool> spin;
 
-  /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
+  /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE). Empty (GPUSOCK_OBSERVE=off):
+  /// gpusock-top does not see it.
   std::string observe = "/dev/shm";
 
-  /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both
-  /// peers have.
+  /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER). Empty: the best provider that
+  /// both peers have.
   std::string fabric_provider;
 
   /// Where the proxy's thread runs (GPUSOCK_PROCESSORS): "near", on the processors of the GPU's NUMA node as far as the

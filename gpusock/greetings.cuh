@@ -41,24 +41,25 @@ GPUSOCK_FN_APART Deadline begun(const Group& group, const Net& net, Socket socke
 template <class Greeting>
 class Greetings {
  public:
-  /// How many callers wait at a time. Where there are more, the one that has waited for longest makes room.
+  /// How many callers wait at a time. If there are more, the one that has waited longest makes room.
   static constexpr unsigned kCallersMax = 32;
-  /// How long each caller has for its greeting even then: it may be on its way.
+  /// Each caller has at least this long before it makes room: its greeting may be on its way.
   static constexpr std::uint64_t kYieldNs = 100'000'000;
 
   /// `patience_ns`: how long a caller has for its greeting, from when it is accepted; then it is disconnected.
   GPUSOCK_FN Greetings(const Net& net, Socket listener, std::uint64_t patience_ns)
       : net_(net), listener_(listener), patience_ns_(patience_ns) {}
-  /// Disconnects those that wait.
+  /// Disconnects all callers that wait.
   GPUSOCK_FN ~Greetings() {
     while (count_ != 0) dismiss(count_ - 1);
   }
   Greetings(const Greetings&) = delete;
   Greetings& operator=(const Greetings&) = delete;
 
-  /// Waits for a caller whose greeting has come whole: writes it to `greeting`, and returns the caller's socket, which
-  /// is the program's from then on. Callers that end before are disconnected. A deadline ends the wait whatever callers
-  /// do; those that wait then are heard by the next call. The wait may end a millisecond after the deadline.
+  /// Waits for a caller whose whole greeting has arrived. Writes the greeting to `greeting` and returns the caller's
+  /// socket, which the program owns from then on. Callers that end before are disconnected. The deadline ends the wait
+  /// whatever callers do; callers that wait then are heard by the next call. The wait may end a millisecond after the
+  /// deadline.
   ///
   /// Errors: those of Net::accept().
   GPUSOCK_FN_APART Socket next(Greeting& greeting, Deadline deadline) {
@@ -85,7 +86,7 @@ class Greetings {
     std::uint64_t came_ns;
   };
 
-  /// Accepts those that have come, as far as there is room. 0, or an error.
+  /// Accepts callers, as far as there is room for them. Returns 0, or an error.
   GPUSOCK_FN int take_callers() {
     while (count_ < kCallersMax) {
       const Socket socket = net_.accept(this_thread(), listener_, Deadline::now());
@@ -95,7 +96,7 @@ class Greetings {
     return 0;
   }
 
-  /// The first whose greeting is whole, or -1. Disconnects those that have ended, or had their time.
+  /// Returns the first caller whose greeting is whole, or -1. Disconnects callers that have ended or taken too long.
   GPUSOCK_FN Socket hear(Greeting& greeting) {
     const std::uint64_t now_ns = clock_ns();
     for (unsigned i = 0; i < count_;) {
@@ -115,7 +116,7 @@ class Greetings {
     return -1;
   }
 
-  /// Disconnects the one that has waited for longest, if another caller needs its place. True: it did.
+  /// Disconnects the caller that has waited longest, if another one needs its place. Returns true if it did.
   GPUSOCK_FN bool make_room() {
     if (count_ < kCallersMax || clock_ns() - callers_[0].came_ns < kYieldNs) return false;
     PollEntry entry{listener_, kPollIn, 0};

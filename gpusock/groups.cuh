@@ -97,7 +97,8 @@ GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
 }
 
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
-/// What reduce() can make of all values: from kNothing on, of two in registers, and into a word that threads share.
+/// The operations of reduce(): kNothing is the value to start from, of() combines two values, and put() combines a
+/// value with a word that threads share.
 struct Sum {
   static constexpr int kNothing = 0;
   GPUSOCK_FN static int of(int a, int b) { return a + b; }
@@ -111,7 +112,8 @@ struct Smallest {
   __device__ static void put(unsigned long long& into, unsigned long long value) { atomicMin(&into, value); }
 };
 
-/// One value made of every thread's, in every thread of the group. Also a barrier of the group, as broadcast() is.
+/// Combines every thread's value into one, and returns it to every thread of the group. Also a barrier of the group, as
+/// broadcast() is.
 template <class Made, class Group, class T>
 GPUSOCK_FN T reduce(const Group& group, T value) {
   if constexpr (requires { group.shfl(value, 0); }) {

@@ -35,7 +35,8 @@ struct Received {
 
 namespace detail {
 
-/// Where `c` is first in memory that the group can use; `bytes` if it is nowhere. All threads get the result.
+/// Returns the index of the first `c` in memory that the group can use, or `bytes` if there is none. All threads get
+/// the result.
 template <class Group>
 GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uint64_t bytes, char c) {
 #if GPUSOCK_ON_GPU
@@ -57,10 +58,10 @@ GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uin
 
 }  // namespace detail
 
-/// How far a Reader is: what a group keeps in memory of a client while it serves others.
+/// How far a Reader is. A group keeps this for a client while it serves others.
 struct ReaderProgress {
   std::uint64_t filled = 0;  ///< bytes that have come of the line, piece or message
-  std::uint64_t length = 0;  ///< of the message
+  std::uint64_t length = 0;  ///< bytes of the message
   std::uint64_t taken = 0;   ///< all bytes that were ever taken from the socket
   bool in_message = false;   ///< the message's length has come
   bool finished = false;     ///< what is in the buffer was given to the caller
@@ -412,7 +413,7 @@ class Writer {
     return sent;
   }
 
-  /// Sends all that is pending, or makes an error.
+  /// Sends all that is pending. If that fails, the Writer has an error.
   GPUSOCK_FN_APART void send(int flags) {
     GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
@@ -423,8 +424,8 @@ class Writer {
     drop_after_error();
   }
 
-  /// Of a full buffer: sends all that is pending. Without a timeout, what the socket takes, or makes an error where
-  /// that is nothing.
+  /// Makes room in a full buffer. With a timeout it sends all that is pending. Without one it sends what the socket
+  /// takes; if that is nothing, the Writer has an error.
   GPUSOCK_FN void make_room() {
     if (timeout_ns_ != 0) return send(kMore);
     group_.sync();  // all have written their part

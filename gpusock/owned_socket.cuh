@@ -26,7 +26,7 @@ namespace gpusock {
 /// arguments, and call each of its functions together, the destructor too. Neither copied nor moved.
 ///
 /// If another group closes the socket, the owner's next calls return -EBADF, and the connection ends when the owner's
-/// scope does. Two groups, of which one sends and the other receives, may both own a socket. On the CPU device, a
+/// scope does. Two groups may both own a socket if one only sends and the other only receives. On the CPU device, a
 /// kernel that fails runs no destructors: the sockets stay open, and are owned no longer.
 template <class Group>
 class OwnedSocket {
@@ -45,17 +45,18 @@ class OwnedSocket {
   OwnedSocket(const OwnedSocket&) = delete;
   OwnedSocket& operator=(const OwnedSocket&) = delete;
 
-  /// 0 while the socket is owned; else why not: the negated errno that the constructor was given; -EBADF: it is not
-  /// open, or was released or closed; -EINVAL: the constructor was given the net() of this socket's owner; -ENOMEM.
+  /// Returns 0 while the socket is owned, else why it is not: the negated errno that the constructor was given; -EBADF
+  /// (the socket is not open, or was released or closed); -EINVAL (the constructor was given the net() of this socket's
+  /// owner); or -ENOMEM.
   GPUSOCK_FN int error() const { return error_; }
 
-  /// What the owner makes its calls with. It is this object's, and of this group alone: calls on this socket are not
-  /// counted. Calls on other sockets are as by any Net.
+  /// The Net with which the owner makes its calls. It lives as long as this object, and only this group may use it.
+  /// Its calls on the owned socket are not counted; its calls on other sockets are as those of any Net.
   GPUSOCK_FN const Net& net() const { return net_; }
   /// The socket that the constructor, or change(), was given.
   GPUSOCK_FN Socket socket() const { return socket_; }
 
-  /// Releases the socket, and owns this one instead, of the same context. Nothing happens if it is owned already.
+  /// Releases the socket and owns `socket` of the same context instead. Does nothing if `socket` is owned already.
   /// Returns error().
   GPUSOCK_FN int change(Socket socket) {
     if (error_ == 0 && socket == socket_) return 0;

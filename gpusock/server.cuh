@@ -8,37 +8,39 @@
 
 namespace gpusock {
 
-/// Serves the clients of `listener` until the context ends, or until the listener is closed and its clients have left:
-/// then it returns 0. After the listener is closed (by any thread of its side, also by the handler) no client comes,
-/// and those that have seats are served as before: each leaves by itself, or by a limit.
+/// Serves the clients of `listener`. Returns 0 when the context ends, or when the listener is closed and its clients
+/// have left. Any thread of the listener's side may close it, also the handler. After that no client comes, and those
+/// that have seats are served as before, until each leaves by itself or by a limit.
 ///
-/// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
-/// Seats for each group. Each number is for one group, and for one call: for a second server, after the first has ended
-/// (with an error, too), make new seats, or fill these with zeros once all groups have returned. A block of several
-/// threads passes this_block(), or gives each thread a number. Clients may be given to any of the groups, so all must
-/// run: clients wait in the listener's backlog until group 0 begins, and group 0 waits for the seats of the others for
-/// ServerLimits::group_start_ns before it takes seats from idle clients. Where group 0 does not begin, or ends with an
-/// error, the others end with an error, too: nothing accepts. Group 0 accepts, and gives each client to the
-/// next group that has a free seat. Each group waits for all its clients at once, and no call waits for a single one.
-/// Where all seats are taken, the client that was idle longest makes room; as long as there is none, new clients wait
-/// in the listener's backlog.
-/// (Options::sockets_max, and on a GPU connections_max, must allow for as many clients as there are seats.)
+/// `count` groups call it at the same time. Each passes its number `own`, and all pass the same `seats`: an array with
+/// a Seats for each group. A block of several threads passes this_block(), or gives each of its threads a number. Each
+/// number is for one group and one call: for a second server, after the first has ended (also with an error), make new
+/// seats, or fill these with zeros once all groups have returned.
+///
+/// Group 0 accepts, and gives each client to the next group that has a free seat, so all groups must run. Until group 0
+/// begins, clients wait in the listener's backlog. Group 0 waits for the seats of the others for
+/// ServerLimits::group_start_ns before it takes seats from idle clients. If group 0 does not begin, or ends with an
+/// error, nothing accepts, and the other groups end with an error, too. Each group waits for all its clients at once;
+/// no call waits for a single one. If all seats are taken, the client that has been idle longest makes room; if no
+/// client is idle, new clients wait in the listener's backlog. Options::sockets_max, and on a GPU connections_max, must
+/// allow for as many clients as there are seats.
 ///
 /// `handler`: `int handler(auto& client)`, a function that the whole group calls (see Client). It reads with
 /// Deadline::now(), writes the answer, and returns
-///   0         a request was handled: it is called again for the next one
-///   -EAGAIN   the request has not come whole: it is called again when more has come. What it must remember until then
-///             is in the Reader, and in client.state. Read until the Reader says so: a client whose input, end or error
-///             the handler leaves where it is, leaves (Leave::unfinished)
-///   any other number, as Received::error() of the end of the stream: the client gets what is in the Writer, then the
-///             end of the connection.
-/// It is also called when the client has ended or an error has come (idle_timeout_ns: -ETIMEDOUT), and reads that. A
+///   0         after it has handled a request: it is called again for the next one
+///   -EAGAIN   if a part of the request has not arrived: it is called again when more has arrived. The Reader and
+///             client.state keep what it needs until then. The handler reads until the Reader returns -EAGAIN: a client
+///             leaves if the handler asks for more and does not take the input, end or error that is there
+///             (Leave::unfinished)
+///   any other number, such as Received::error() at the end of the stream: the client gets what is in the Writer, then
+///             the end of the connection.
+/// It is also called when the client has ended, or has an error (after idle_timeout_ns: -ETIMEDOUT), and reads that. A
 /// client that is displaced, or too slow, leaves without a call of the handler.
 ///
-/// `departed`: `void departed(const Departure<State>& client)`, called once for each client that the handler was called
-/// for, or that tell_all() has written to, when it leaves, for whatever reason: here the program frees what it keeps
-/// for the client. One thread of the group calls it (thread 0), so it makes no calls for the group; tell_all() may call
-/// it, too. In another group than 0, a client is displaced a moment before the call.
+/// `departed`: `void departed(const Departure<State>& client)`. It is called once for each client that the handler was
+/// called for, or that tell_all() has written to, when that client leaves for whatever reason. In it the program frees
+/// what it keeps for the client. Only thread 0 of the group calls it, so it makes no calls for the group; tell_all()
+/// may call it, too. In a group other than 0, a client is displaced a moment before the call.
 ///
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///

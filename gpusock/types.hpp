@@ -76,11 +76,11 @@ enum class SocketOption : int {
                        ///< it may be idle for ever
 };
 
-/// What a timeout in Options is that never ends; as an option's value it is -1.
+/// The value of a timeout in Options that never ends. As the value of a SocketOption, -1 means the same.
 inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
 
-/// A connected socket's counters. Bytes are counted as they lie in the rings: a record counts with its header, in whole
-/// words of 8 bytes, and with unused space before it. So a record of 10 bytes counts as 24 bytes.
+/// A connected socket's counters. Bytes are counted as they lie in the rings. A record therefore counts with its
+/// header, in whole words of 8 bytes, and with unused space before it: a record of 10 bytes counts as 24 bytes.
 struct SocketStats {
   std::uint64_t bytes_sent = 0;      ///< taken from the caller
   std::uint64_t bytes_received = 0;  ///< given to the caller
@@ -98,7 +98,8 @@ enum class Shutdown : int { read = 1, write = 2, both = 3 };
 
 namespace detail {
 #if !GPUSOCK_ON_GPU
-/// Where a CPU runs kernels as a GPU would, with a side and a clock of their own: what tells them from host threads.
+/// Tells kernels from host threads on a CPU device that has the shape of a GPU. There the kernels have a side and a
+/// clock of their own.
 struct KernelsApart {
   bool (*in_kernel)() noexcept;
   std::uint64_t (*clock_ns)() noexcept;
@@ -131,19 +132,20 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
 #endif
 }
 
-/// A point in time until which a call may wait, by the clock of the side (kernels or host threads) that made it. Handed
-/// to the other side, whose clock is another, it counts from when a call there gets it: a kernel whose argument is
-/// `after_ns(n)` of the host waits for n ns in each call.
+/// A point in time until which a call may wait. It is measured by the clock of the side (kernels or host threads) that
+/// made it. If it is passed to the other side, which has another clock, its duration begins anew in each call there: a
+/// kernel that gets the host's `after_ns(n)` as an argument waits for up to n ns in each call.
 class Deadline {
  public:
-  /// What a call has that is given none: as long as the socket's timeout (SocketOption), which is at first the
-  /// context's (Options::timeout_ns). It counts anew whenever the call has moved bytes; see docs/semantics.md.
+  /// The deadline of a call that is given none. The call waits for the socket's timeout (SocketOption), which is the
+  /// context's (Options::timeout_ns) until it is set. The time begins anew whenever the call has moved bytes; see
+  /// docs/semantics.md.
   GPUSOCK_FN static constexpr Deadline by_default() { return Deadline(kDefault, 0); }
-  /// As long as it takes, or until the context ends.
+  /// The call waits as long as it takes, or until the context ends.
   GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}, 0); }
-  /// Do not wait: the call returns -EAGAIN where it would have to.
+  /// The call does not wait: where it would have to, it returns -EAGAIN.
   GPUSOCK_FN static constexpr Deadline now() { return Deadline(0, 0); }
-  /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed. Beyond the clock's end:
+  /// The call returns -ETIMEDOUT once this many nanoseconds have passed from now. A time beyond the clock's end is
   /// never().
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
     return Deadline(detail::later_ns(clock_ns(), duration_ns), sided(duration_ns));
@@ -158,13 +160,14 @@ class Deadline {
   GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }          ///< true for never()
   GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                            ///< true for now()
 
-  /// True if it has passed, and for now(); by_default() never has, as it begins with the call. One that the other side
-  /// made always counts as passed: ask here() instead, once.
+  /// True if the deadline has passed. now() has always passed. by_default() never has, as it begins with each call. A
+  /// deadline that the other side made counts as passed: call here() once, and ask what that returns.
   GPUSOCK_FN bool passed() const {
     return !is_never() && !is_default() && (is_now() || is_foreign() || clock_ns() >= at_ns_);
   }
-  /// The same deadline for this side: itself, or one that begins now if the other side made it.
-  /// Part of every call: returned by a function of its own, its two words cost a stall where they are used as one.
+  /// The same deadline for this side. If the other side made it, its duration begins now.
+  /// This is inlined into every call: a function that returned the two words would cost a stall where both are loaded
+  /// as one.
   [[gnu::always_inline]] GPUSOCK_FN Deadline here() const {
     return sided_ == 0 || !is_foreign() ? *this : begun_here();
   }
@@ -182,11 +185,11 @@ class Deadline {
   }
   GPUSOCK_FN_APART Deadline begun_here() const { return is_never() ? *this : after_ns(sided_ & ~kKernels); }
   GPUSOCK_FN bool is_foreign() const { return ((sided_ & kKernels) != 0) != detail::on_kernels_side(); }
-  /// This one, or so long after `now_ns` for by_default().
+  /// This deadline; for by_default(), the one that is `timeout_ns` after `now_ns`.
   GPUSOCK_FN constexpr Deadline or_after(std::uint64_t now_ns, std::uint64_t timeout_ns) const {
     return is_default() ? Deadline(detail::later_ns(now_ns, timeout_ns), kKernels) : *this;
   }
-  /// For a deadline of this side, at this time of its clock.
+  /// True if a deadline of this side has passed at this time of the side's clock.
   GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }
 
   std::uint64_t at_ns_;  ///< by the clock of the side that made it

@@ -14,8 +14,8 @@ namespace param_sync {
 /// What an owner does with the sum of all ranks' gradients of a push.
 struct Update {
   float learning_rate = 0;  ///< how far a weight goes along its velocity
-  float momentum = 0;       ///< how much of its velocity stays
-  float scale = 1;          ///< of the sum: 1 / ranks makes it their mean
+  float momentum = 0;       ///< the share of its velocity that a weight keeps
+  float scale = 1;          ///< factor of the sum: 1 / ranks makes it the mean
 
   /// SGD: velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity. Velocities begin at 0.
   static constexpr Update sgd(float learning_rate, float momentum = 0, float scale = 1) {
@@ -28,38 +28,38 @@ struct Update {
 /// A parameter server whose servers are the ranks themselves: rank r owns the weights in group.part(r, size()), and
 /// keeps only these, and a velocity for each, in device memory.
 ///
-/// push() and pull() are operations of the group. They are asynchronous and have deadlines as all of them, and all
-/// ranks start the same ones in the same order; group.wait() and group.done() take their numbers. So a pull gets the
-/// weights of a version that is the same on all ranks, bit for bit: after exactly those pushes that were started before
-/// it.
-/// **Staleness** is the program's choice. Gradients that are computed from the weights of a pull, and pushed when n
-/// other pushes were started since, are n versions stale. With a pull after each push, n is 0 (bulk-synchronous); a
-/// program that starts push t only when it has waited for the pull that follows push t - 1 - s has n of at most s. A
-/// push ends only when all ranks have pushed: no rank is ahead of another one by more than the pushes that it has not
-/// waited for.
+/// push() and pull() are operations of the group: they are asynchronous, they have deadlines, and all ranks start them
+/// in the same order. group.wait() and group.done() take their numbers. A pull gets the weights after exactly those
+/// pushes that were started before it. So all ranks get the same version, bit for bit.
 ///
-/// Sums are made in an order that depends on the number of ranks and of weights only, so equal gradients give equal
-/// weights. One host thread at a time, and not at the same time as calls of the group.
+/// **Staleness** is the program's choice. Gradients are n versions stale if n other pushes were started between the
+/// pull of the weights that they were computed from and their own push. With a pull after each push, n is 0
+/// (bulk-synchronous). If a program starts push t only after it has waited for the pull that follows push t - 1 - s, n
+/// is at most s. A push ends only when all ranks have pushed, so no rank is ahead of another by more than the pushes
+/// that it has not waited for.
+///
+/// The order of sums depends only on the number of ranks and the number of weights, so equal gradients give equal
+/// weights. One host thread at a time calls it, and not at the same time as the group.
 class Parameters {
  public:
-  /// `initial`, a value for each weight, and `update` are the same on all ranks. The group outlives it. Makes device
-  /// memory for this rank's part. Throws gpusock::Error (EINVAL, ENOMEM).
+  /// Makes device memory for this rank's part of the weights. `initial` has a value for each weight. All ranks pass the
+  /// same `initial` and `update`. The group outlives this object. Throws gpusock::Error (EINVAL, ENOMEM).
   Parameters(Group& group, std::span<const float> initial, const Update& update);
-  /// Waits for its operations that are in flight.
+  /// Waits for pushes and pulls that are in flight.
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
 
-  /// Sends size() gradients to the weights' owners. These add those of all ranks, and update the weights. Afterwards
-  /// the tensor holds intermediate results. Throws as the group's operations.
+  /// Sends size() gradients to the weights' owners, which add the gradients of all ranks and update the weights.
+  /// Afterwards the tensor holds intermediate results. Throws as the group's operations do.
   Group::Operation push(float* gradients, std::uint64_t timeout_ns = Group::kTimeoutNs);
 
-  /// Writes all size() weights to a tensor of this rank. Throws as the group's operations.
+  /// Writes all size() weights to a tensor of this rank. Throws as the group's operations do.
   Group::Operation pull(float* weights, std::uint64_t timeout_ns = Group::kTimeoutNs);
 
-  /// Weights.
+  /// The number of weights.
   std::size_t size() const;
-  /// Pushes that were started: a pull that is started now gets weights of this version.
+  /// The number of pushes that were started. A pull that is started now gets weights of this version.
   std::uint64_t version() const;
 
  private:

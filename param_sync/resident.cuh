@@ -23,9 +23,10 @@
 
 namespace param_sync {
 
-/// This block has written its part of the tensor (its number in the list of ResidentSums), and reads and writes it no
-/// more until the sum is there. The sum begins when all starting_blocks have called. Waits for nothing. Returns the
-/// number of the sum: 1 for the first of this tensor, 2 for the second, ...
+/// Hands this block's part of a tensor over. `tensor`: the tensor's number in the list of ResidentSums. The block has
+/// written its part, and neither reads nor writes the tensor until the sum is there. The sum begins when all
+/// starting_blocks have called. The call waits for nothing. Returns the number of the sum: 1 for the first sum of this
+/// tensor, 2 for the second, ...
 __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t tensor) {
   __shared__ std::uint64_t number;
   __syncthreads();  // the whole block's writes come before its first thread's L9
@@ -34,9 +35,9 @@ __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t 
   return number;
 }
 
-/// Waits until the sum of this number is in the tensor. Any block of any kernel may wait, also one that started
-/// nothing. Returns 0; -ETIMEDOUT after the deadline (a minute if none is given): the sum goes on; -ECONNRESET where
-/// another rank was lost or was too late: ResidentSums::check() says which; -ECANCELED where the host ends all sums.
+/// Waits until the sum with this number is in the tensor. Any block of any kernel may wait, also one that started no
+/// sum. Returns 0; -ETIMEDOUT after the deadline (a minute if none is given), while the sum goes on; -ECONNRESET if
+/// another rank was lost or too late (ResidentSums::check() names it); -ECANCELED if the host ends all sums.
 __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, std::uint64_t number,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   constexpr std::uint64_t kDefaultMs = 60'000;

@@ -11,9 +11,10 @@
 
 namespace param_sync {
 
-struct ExchangeWords;  ///< how kernels and the blocks that sum meet; opaque
+struct ExchangeWords;  ///< the words by which kernels and the summing blocks meet; opaque
 
-/// What kernels need to start sums and wait for them; by value. Valid as long as its ResidentSums exists.
+/// What kernels need to start sums and to wait for them. Kernels take it by value. It is valid as long as its
+/// ResidentSums exists.
 struct SumsHandle {
   ExchangeWords* words = nullptr;           ///< device memory: one for each tensor
   const std::uint32_t* starting = nullptr;  ///< device memory: by tensor, ResidentTensor::starting_blocks
@@ -23,43 +24,43 @@ struct SumsHandle {
 
 /// A tensor that kernels sum again and again.
 struct ResidentTensor {
-  float* data = nullptr;  ///< of a gpusock::DeviceBuffer or a gpusock::Mapped
-  std::size_t count = 0;  ///< the same on all ranks
-  /// How many blocks hand a part of the tensor over: a sum begins when so many have called start_sum().
+  float* data = nullptr;  ///< memory of a gpusock::DeviceBuffer or a gpusock::Mapped
+  std::size_t count = 0;  ///< how many floats; the same on all ranks
+  /// How many blocks hand over a part of the tensor. A sum begins when this many blocks have called start_sum().
   std::uint32_t starting_blocks = 1;
 };
 
-/// Blocks that stay on the device and sum tensors, each by a schedule of its own, whenever kernels ask: no launch and
-/// no host stands between a kernel and the sum. A kernel calls start_sum(); the same one or a later one calls
-/// await_sum(), and then has the sum of all ranks' tensors in the same memory (resident.cuh). The next sum of that
-/// tensor may start then. Different tensors are summed at the same time.
+/// Sums of tensors that kernels start, without a launch and without the host. Blocks that stay on the device make the
+/// sums, each tensor by a schedule of its own. A kernel calls start_sum(). The same kernel or a later one calls
+/// await_sum(), and then has the sum of all ranks' tensors in the same memory (resident.cuh). After that the next sum
+/// of this tensor may start. Different tensors are summed at the same time.
 ///
-/// Set-up: all ranks make theirs, of tensors of the same sizes in the same order, and then all call start(). Making one
-/// waits for no rank, but makes memory: on a GPU that several ranks of a process share, all make theirs before one of
-/// them calls start(). The options are those of the group: scheme, deterministic, sizes of rings. The group stays free
-/// for its own operations.
+/// To set it up, all ranks make a ResidentSums, with tensors of the same sizes in the same order; then all call
+/// start(). The constructor waits for no rank, but it makes memory: if several ranks of a process share a GPU, all of
+/// them make theirs before one calls start(). The options are those of the group: scheme, deterministic, sizes of
+/// rings. The group stays free for its own operations.
 ///
 /// Context::synchronize() waits for these blocks, too: launch kernels on a gpusock::Stream, and synchronize that. One
-/// host thread at a time, and not at the same time as calls of the group.
+/// host thread at a time calls it, and not at the same time as the group.
 class ResidentSums {
  public:
   /// `timeout_ns`: how long a rank waits for another one in a sum that it has started itself. The group is connected,
-  /// and outlives it. Throws gpusock::Error (EINVAL, ENOTCONN, ENOMEM), (ENOBUFS) where the device cannot keep all
-  /// blocks resident beside others: it gives half of what it keeps.
+  /// and outlives this object. Throws gpusock::Error: (EINVAL, ENOTCONN, ENOMEM); (ENOBUFS) the blocks need more than
+  /// half of those that the device can keep resident. Ranks that share a device share this half.
   ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns = Group::kTimeoutNs);
-  /// Ends all sums: calls that wait for one return -ECANCELED. Other ranks lose this one where they wait for it, so end
-  /// with a barrier() of the group. Wait for kernels that use the handle before.
+  /// Ends all sums: calls that wait for one return -ECANCELED. To other ranks that wait for this one it is lost, so end
+  /// with a barrier() of the group. Before that, wait for the kernels that use the handle.
   ~ResidentSums();
   ResidentSums(const ResidentSums&) = delete;
   ResidentSums& operator=(const ResidentSums&) = delete;
 
-  /// Connects to all ranks, waits until they are there, and starts the blocks. Once. Throws as Group::connect() and the
-  /// group's operations.
+  /// Connects to all ranks, waits until they are connected, and starts the blocks. Call it once. Throws as
+  /// Group::connect() and the group's operations do.
   SumsHandle start();
 
-  /// Throws gpusock::Error where a sum has failed, which kernels see as -ECONNRESET: the message names the rank that
-  /// was lost. After a failure no sum ends (but for one of a late rank that has all of its data by then); make new
-  /// groups on all ranks.
+  /// Throws gpusock::Error if a sum has failed, which kernels see as -ECONNRESET. The message names the rank that was
+  /// lost. After a failure no sum ends, except one of a late rank that has all of its data by then: make new groups on
+  /// all ranks.
   void check();
 
  private:

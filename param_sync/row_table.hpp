@@ -16,11 +16,11 @@
 
 namespace param_sync {
 
-/// A table of rows. One host thread at a time, while no kernel uses the table.
+/// A table of rows. One host thread at a time calls it, while no kernel uses the table.
 class RowTable {
  public:
-  /// Room for at least `rows_max` rows. Half as many places more stay free, so that searches are short. The context
-  /// outlives the table. Throws gpusock::Error (EINVAL, ENOMEM).
+  /// Makes a table with room for at least `rows_max` rows of `columns` floats. Half as many places more stay free, so
+  /// that searches are short. The context outlives the table. Throws gpusock::Error (EINVAL, ENOMEM).
   RowTable(gpusock::Context& context, std::uint64_t rows_max, std::uint32_t columns)
       : columns_(columns),
         keys_(context, places_for(rows_max, columns)),
@@ -29,15 +29,15 @@ class RowTable {
     clear();
   }
 
-  /// The table as kernels take it.
+  /// The table in the form that kernels take.
   Rows rows() const { return {keys_.data(), pairs_.data(), refused_.data(), keys_.size(), columns_}; }
 
-  /// Takes all rows out.
+  /// Removes all rows.
   void clear() {
     for (auto* words : {&keys_, &pairs_, &refused_}) words->copy_in(std::vector<std::uint64_t>(words->size()));
   }
 
-  /// Throws gpusock::Error (ENOSPC) where kernels could not add all rows.
+  /// Throws gpusock::Error (ENOSPC) if kernels could not add all rows.
   void check() const {
     const std::uint64_t refused = out_of(refused_)[0];
     if (refused == 0) return;
@@ -49,9 +49,9 @@ class RowTable {
   /// All rows.
   struct Sums {
     std::vector<std::uint64_t> keys;  ///< in ascending order
-    std::vector<float> values;        ///< for each key its columns
+    std::vector<float> values;        ///< the columns of each key, key after key
   };
-  /// What was added. Throws as check().
+  /// Returns the rows and what was added to them. Throws as check() does.
   Sums sums() const {
     check();
     const std::vector<std::uint64_t> keys = out_of(keys_), pairs = out_of(pairs_);

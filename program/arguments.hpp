@@ -61,24 +61,24 @@ class Arguments {
   /// Bytes: 64, 4K, 1M (powers of 1024). A default of 0 is not shown.
   Argument bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min,
                  std::uint64_t max);
-  /// Several of these, with commas.
+  /// Several sizes in bytes, with commas between them.
   Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
                  std::uint64_t min, std::uint64_t max);
   /// One of these words.
   Argument choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
                   const std::string& help);
 
-  /// A command of the program, with arguments of its own; exactly one is to be given.
+  /// Adds a command, which has arguments of its own. The user must give exactly one command.
   Arguments& command(const std::string& name, const std::string& description);
   /// True if this command was given.
   bool given() const;
 
-  /// `problem` is asked when all values are there: what is wrong with them together, or nothing. Several are asked in
-  /// turn.
+  /// Adds a check of all values together. `problem` is called after the values are read. It returns what is wrong, or
+  /// an empty text. Several checks are called in the order in which they were added.
   void check(std::function<std::string()> problem);
 
-  /// Reads the command line. The status to exit with at once (--help, --version, or misuse, which was told on stderr),
-  /// or nothing: then comes run().
+  /// Reads the command line. Returns the status to exit with at once: after --help, --version, or misuse, which is told
+  /// on stderr. Returns nothing if the program should go on.
   std::optional<int> parse(int argc, char** argv);
 
  private:
@@ -91,7 +91,7 @@ class Arguments {
 /// of a process that the system kills. `product` names the options.
 std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
 
-/// The parts of a text between commas, of which any may be empty; none of an empty text.
+/// The parts of a text between commas. Any part may be empty. An empty text has no parts.
 std::vector<std::string> split(const std::string& text);
 
 }  // namespace gpusock::program

@@ -12,7 +12,8 @@
 namespace gpusock::rdma {
 namespace {
 
-/// What is asked for; a NIC with less room gives up less. The words that follow the bytes must fit.
+/// How many bytes a request may carry inline: the sizes to ask a NIC for, the largest first. A NIC that has less room
+/// refuses, and the next size is tried. The smallest still holds the words that follow the bytes.
 constexpr std::uint32_t kInlineWanted[] = {220, 64, 16};
 
 /// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight

@@ -17,7 +17,7 @@
 
 namespace gpusock::rdma {
 
-/// What the other end must know of one.
+/// What one end of a queue pair must know of the other.
 struct QueuePairAddress {
   std::uint32_t number = 0;  ///< 24 bits
   std::uint32_t psn = 0;     ///< the first packet's sequence number, 24 bits

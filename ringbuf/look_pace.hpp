@@ -1,9 +1,9 @@
 #pragma once
-/// @file When a receiver on a CPU looks at its ring again: not once for each message of a peer that it keeps up with.
+/// @file LookPace decides when a receiver on a CPU looks at its ring again, so that one look finds several messages.
 ///
-/// A look takes the cache line of the producer's word away from the producer's processor, whose next commit waits until
-/// the line is back. A receiver that is faster than its sender looks for each message, and so makes the sender slower
-/// still. Let several messages gather, and one look finds all of them. Network cards do the same with interrupts
+/// A look takes the cache line of the producer's word away from the producer's processor. The producer's next commit
+/// waits until the line is back. A receiver that is faster than its sender would look once for each message, and so
+/// make the sender slower still. Network cards hold back interrupts for the same reason
 /// (docs/decisions/027-looks-between-cores.md).
 
 #include "ringbuf/annotations.hpp"
@@ -12,25 +12,25 @@
 
 namespace gpusock::ringbuf {
 
-/// One receiver's pace. Plain data; zero is its start: it looks at once. Not thread-safe: the receiving group's
-/// leader's.
+/// One receiver's pace. It is plain data that starts as zeros: the receiver then looks at once. Only the leader of the
+/// receiving group uses it.
 class LookPace {
  public:
-  /// A wait is short if the bytes were there at one of so many looks.
+  /// A wait is short if one of its first kShortLooks looks found the bytes.
   static constexpr std::uint64_t kShortLooks = 2;
-  /// A look that finds so many bytes is worth it.
+  /// A look that finds this many bytes pays for itself.
   static constexpr std::uint64_t kManyBytes = 4 << 10;
-  /// After so many short waits in a row for few bytes the peer is sending a stream of small messages. As many are taken
-  /// back by a long one, by one in which no second message gathered, and by one before which this side has sent: what
-  /// came may be the answer.
+  /// After this many short waits for few bytes, the peer counts as one that sends a stream of small messages. Three
+  /// kinds of wait take this many off the count: a long wait, a wait in which no second message gathered, and a wait
+  /// before which this side has sent, as the bytes may be the answer.
   static constexpr std::uint32_t kShortWaits = 4;
-  /// How long a receiver lets bytes of a stream gather, and at most how many turns of that wait (where the clock stands
-  /// still, in simulated time).
+  /// How long a receiver lets bytes of a stream gather, ns. The number of turns bounds the wait where the clock stands
+  /// still, as in simulated time.
   static constexpr std::uint64_t kGatherNs = 2'000;
   static constexpr int kGatherTurnsMax = 256;
 
   struct Wait {
-    std::uint64_t looks;  ///< that found too few bytes
+    std::uint64_t looks;  ///< how many looks found too few bytes
     std::uint64_t found;  ///< bytes that the last look found
     std::uint64_t most;   ///< bytes that the caller takes at most
     std::uint64_t sent;   ///< the position up to which the same side has sent on this socket

@@ -7,7 +7,7 @@
 namespace gpusock {
 namespace detail {
 
-/// Gives seats of all groups to those that connect to the listener. Of group 0's leader alone.
+/// Gives seats of all groups to the clients that connect to the listener. Only the leader of group 0 uses it.
 template <class Memory, class Departed>
 class Accepting : ServerWords {
  public:
@@ -23,10 +23,11 @@ class Accepting : ServerWords {
     return watch_listener(true);
   }
 
-  /// When the client that is idle longest makes room.
+  /// The time at which the client that has been idle longest makes room.
   GPUSOCK_FN std::uint64_t room_due_ns() const { return room_due_ns_; }
 
-  /// Gives seats to those that wait. kClosing if the listener is closed: then the other groups are told.
+  /// Gives seats to the clients that wait. Returns kClosing if the listener is closed; the other groups are told of
+  /// that.
   GPUSOCK_FN_APART int accept_clients() {
     room_due_ns_ = kNever;
     const int error = accept_waiting();
@@ -40,11 +41,11 @@ class Accepting : ServerWords {
   using OneSeat = typename Shared::OneSeat;
 
   struct Plan {
-    std::uint64_t seat = kNever;    ///< of group seat % groups; kNever: none is free before due_ns
-    std::uint64_t due_ns = kNever;  ///< when the client that is idle longest makes room
+    std::uint64_t seat = kNever;    ///< a seat of group seat % groups; kNever: no seat is free before due_ns
+    std::uint64_t due_ns = kNever;  ///< when the client that has been idle longest makes room
   };
 
-  /// Finds a seat, from the one after the last on, so that all groups have their share.
+  /// Finds a seat. The search begins after the seat that was given last, so that all groups have their share.
   GPUSOCK_FN_APART Plan find_seat() {
     Plan plan;
     std::uint64_t oldest_ns = kNever;
@@ -68,7 +69,7 @@ class Accepting : ServerWords {
     return plan;
   }
 
-  /// For its clients, or only for its end. -EBADF if it is closed.
+  /// Watches the listener for clients, or only for its end. Returns -EBADF if it is closed.
   GPUSOCK_FN int watch_listener(bool watch) {
     if (watch == watches_listener_) {
       std::int64_t ignored = 0;
@@ -78,7 +79,7 @@ class Accepting : ServerWords {
     return net_.watch(this_thread(), set_, listener_, watch ? kPollIn | kPollNval : kPollNval);
   }
 
-  /// Where there is no seat, clients go on waiting in the listener's backlog.
+  /// Accepts clients as long as there are seats for them. Others go on waiting in the listener's backlog.
   GPUSOCK_FN_APART int accept_waiting() {
     for (int turn = 0; turn < kTurnsMax; ++turn) {
       const Plan plan = find_seat();
@@ -86,8 +87,8 @@ class Accepting : ServerWords {
         room_due_ns_ = plan.due_ns;
         return watch_listener(false);
       }
-      // No error of one client or of a shortage: until the context has a socket and rings for a client, it waits in the
-      // listener's backlog.
+      // accept() gives no error of one client or of a shortage: a client waits in the listener's backlog until the
+      // context has a socket and rings for it.
       const Socket client = net_.accept(this_thread(), listener_, Deadline::now());
       if (client == -EAGAIN) break;
       if (client < 0) return client;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What the function that answers a request gets: a client.
+/// @file The client that serve() passes to the function that answers requests.
 
 #include "gpusock/io.cuh"
 
@@ -8,36 +8,37 @@ namespace gpusock {
 /// A client whose turn it is.
 template <class Loop>
 struct Client {
-  /// Read with Deadline::now(). What it returns is in its buffer until the next call: copy into `state` what you need
-  /// for longer, as the key of a line after which data follow.
+  /// Read with Deadline::now(). A result stays in the Reader's buffer until the next call: copy into `state` what you
+  /// need for longer, such as the key of a line after which data follow.
   Reader<typename Loop::GroupType>& reader;
-  /// Empty at the beginning of a request. What is in it is sent once the function has returned.
+  /// The Writer is empty at the beginning of a request. What is in it is sent after the function has returned.
   Writer<typename Loop::GroupType>& writer;
-  /// The client's own, in the group's memory: State{} when it comes.
+  /// The client's state, in the group's memory: State{} when the client comes.
   typename Loop::ClientState& state;
   Socket socket;  ///< for getpeername() and the like; leave it open
-  unsigned seat;  ///< its number in the group
+  unsigned seat;  ///< the number of the client's seat in the group
 
-  /// Calls `write(writer)` with the Writer of each client of the server, in all its groups, this client included; or,
-  /// where it takes two arguments, `write(writer, state)` with the client's state, too: it may leave clients out. The
-  /// state is const: all threads of this group call `write` with it, and only a client's own turn changes it. When this
-  /// returns, all Writers have what is written: `write` and what it refers to are needed no longer.
+  /// Calls `write(writer)` with the Writer of each client of the server, in all its groups, this client included. If
+  /// `write` takes two arguments, it is called as `write(writer, state)` with the client's state, so that it may leave
+  /// clients out. The state is const: all threads of this group call `write` with it, and only a client's own turn
+  /// changes it. When tell_all() returns, all Writers have what was written, and `write` is not used any more.
   ///
-  /// A client that has no room for it, in its Writer and its ring, is closed: the others do not wait for a client that
-  /// does not read. Clients that tell at the same time, in any groups: all clients get what they tell in one order.
-  /// A client gets it that has a seat at that moment. One that has just displaced a client of another group may miss
-  /// it until that group has called `departed` for the other: before the new client's first request is handled.
+  /// A client whose Writer and ring have no room for it is closed, so that a client that does not read holds up no
+  /// others. If several clients call tell_all() at the same time, in any groups, all clients get the messages in the
+  /// same order. Every client that has a seat at that moment gets the message, with one exception: a client that has
+  /// just displaced a client of another group may miss it, until that group has called `departed` for the displaced
+  /// client. That happens before the new client's first request is handled.
   ///
-  /// Where several groups serve, this group visits them one after the other, and waits at each until that group has
-  /// handled the event of a client that it is at. So a handler that lasts long holds up those that tell, and none may
-  /// wait for another client. Meanwhile other groups may write to the clients of this one: also to this client, after
-  /// what `writer` has until now. A server of one group waits for nothing.
+  /// If several groups serve, this group visits them one after the other. At each it waits until that group has handled
+  /// its current event. So a handler that takes long delays all calls of tell_all(), and no handler may wait for
+  /// another client. Meanwhile other groups may write to clients of this group: also to this client, after what
+  /// `writer` has until now. A server of one group waits for nothing.
   template <class Write>
   GPUSOCK_FN void tell_all(Write write) {
     loop.tell_all(*this, write);
   }
 
-  Loop& loop;  ///< that serves it
+  Loop& loop;  ///< the loop that serves the client
 };
 
 }  // namespace gpusock

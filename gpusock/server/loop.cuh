@@ -8,7 +8,7 @@
 namespace gpusock {
 namespace detail {
 
-/// serve(), of one group.
+/// What serve() does in one group.
 template <class Group, class Memory, class Handler, class Departed>
 class ServerLoop : ServerWords {
  public:
@@ -39,7 +39,8 @@ class ServerLoop : ServerWords {
     return error == -ECANCELED || error == kDone ? 0 : error;
   }
 
-  /// For Client::tell_all(). Other groups may write to its client meanwhile: so how far its Writer is, is in the seat.
+  /// Client::tell_all(). Other groups may write to the telling client meanwhile, so the seat keeps how far its Writer
+  /// is.
   template <class Write>
   GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
     OneSeat& seat = seats_.own().seats[teller.seat];
@@ -62,10 +63,10 @@ class ServerLoop : ServerWords {
   using OneSeat = typename Shared::OneSeat;
   using OneTalk = Talk<Group>;
 
-  /// Where a seat is.
+  /// Names one seat of a server.
   struct Place {
     unsigned group;
-    PollSet set;  ///< the group's
+    PollSet set;  ///< the group's poll set
     unsigned number;
   };
 
@@ -74,12 +75,12 @@ class ServerLoop : ServerWords {
     return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
   }
 
-  /// The leader's clock.
+  /// The time by the leader's clock, for all threads of the group.
   GPUSOCK_FN std::uint64_t clock_of_group() const {
     return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
   }
 
-  /// Takes the seats, and tells the others of it.
+  /// Takes the group's seats, and tells the other groups of it.
   GPUSOCK_FN_APART int begin_serving() {
     if (idle_option_ns(limits_) == 0) return -EINVAL;
     Endpoint at;
@@ -90,7 +91,7 @@ class ServerLoop : ServerWords {
     return seats_.accepts() ? accepting_.begin(set_) : seats_.join();
   }
 
-  /// Waits once, and handles what has come.
+  /// Waits once, and handles the events.
   GPUSOCK_FN_APART int turn() {
     const std::uint64_t own_due_ns = seats_.accepts() ? room_due_ns_ : awaited_until_ns_;
     const std::uint64_t until_ns = own_due_ns < next_due_ns_ ? own_due_ns : next_due_ns_;
@@ -104,7 +105,7 @@ class ServerLoop : ServerWords {
     return error;
   }
 
-  /// Handles so many events, and what is due.
+  /// Handles `count` events, and all that is due by now.
   GPUSOCK_FN_APART int handle(int count) {
     bool look = false, woken = false;
     for (int i = 0; i < count; ++i) {
@@ -161,7 +162,8 @@ class ServerLoop : ServerWords {
     seats_.free_seat(seat, client);
   }
 
-  /// Group 0 gives seats of the other groups to new clients, which may be silent: so it wakes them.
+  /// Tells the program of clients that group 0 has displaced from this group's seats. Group 0 wakes this group for it,
+  /// as the new client may be silent.
   GPUSOCK_FN_APART void notice_displaced() {
     by_leader(group_, [&]() -> std::int64_t {
       for (OneSeat& seat : seats_.own().seats) {
@@ -171,7 +173,7 @@ class ServerLoop : ServerWords {
     });
   }
 
-  /// Closes those that took too long, and finds out when to look again.
+  /// Closes the connections of clients that took too long, and finds the time to look again.
   GPUSOCK_FN_APART void sweep(std::uint64_t now_ns) {
     freed_ = true;
     next_due_ns_ = static_cast<std::uint64_t>(by_leader(group_, [&]() -> std::int64_t {
@@ -212,8 +214,8 @@ class ServerLoop : ServerWords {
   GPUSOCK_FN Place own_place(unsigned number) const { return {seats_.number(), set_, number}; }
   GPUSOCK_FN OneSeat& seat_at(const Place& place) const { return seats_.of(place.group).seats[place.number]; }
 
-  /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns the set of that group, or
-  /// -1: it does not serve.
+  /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns that group's poll set, or
+  /// -1 if the group does not serve.
   GPUSOCK_FN PollSet hold(unsigned group) {
     group_.sync();  // all are done with the seats that are given back
     return static_cast<PollSet>(by_leader(group_, [&]() -> std::int64_t {
@@ -230,7 +232,7 @@ class ServerLoop : ServerWords {
     });
   }
 
-  /// Writes to a client that has not asked for it, or whose handler tells all.
+  /// Writes to one client what Client::tell_all() of this or another client tells.
   template <class Write>
   GPUSOCK_FN_APART void tell(const Place& place, Write& write) {
     OneSeat& seat = seat_at(place);
@@ -243,7 +245,8 @@ class ServerLoop : ServerWords {
     settle(talk, place, client, error == 0 || error == -EAGAIN, [] {});
   }
 
-  /// Writes to a client whose handler tells all. Its turn goes on after that, and sends what is in the Writer.
+  /// Writes to a client whose own handler is in tell_all(). That client's turn goes on later, and sends what is in its
+  /// Writer.
   template <class Write>
   GPUSOCK_FN_APART void add(OneSeat& seat, Write& write) {
     Writer<Group> writer(group_, net_, seat.served, seat.out, sizeof seat.out, 0);
@@ -253,8 +256,8 @@ class ServerLoop : ServerWords {
     if (group_.thread_rank() == 0) seat.writing = writer.progress();
   }
 
-  /// The client in this seat, ready to be served; negative: the seat is free. Of another group's seat: or that group
-  /// has yet to tell the program that the client before has lost it.
+  /// Returns the client in this seat, ready to be served. Returns a negative number if the seat is free; for a seat of
+  /// another group also if that group has yet to tell the program of the client that was displaced from it.
   GPUSOCK_FN_APART Socket client_of(OneSeat& seat, bool own = true) {
     return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
       const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
@@ -276,9 +279,9 @@ class ServerLoop : ServerWords {
     settle(talk, own_place(static_cast<unsigned>(event.tag)), event.socket, stays, [this] { end_owning(); });
   }
 
-  /// After a client was served, or told something: notes how far it is, what it is watched for, and until when it may
-  /// take. Where it does not stay, it leaves; before that the leader calls `ending()`. A client of another group is due
-  /// at once then, and that group is woken: it closes the client, and calls its `departed`.
+  /// Ends a client's turn, or a write to it. Notes how far the client is, what it is watched for, and when it is due. A
+  /// client that does not stay leaves; the leader calls `ending()` before that. A client of another group becomes due
+  /// at once instead: that group is woken, closes the client, and calls its `departed`.
   template <class Ending>
   GPUSOCK_FN_APART void settle(const OneTalk& talk, const Place& place, Socket client, bool stays, Ending ending) {
     OneSeat& seat = seat_at(place);
@@ -300,14 +303,15 @@ class ServerLoop : ServerWords {
     if (own && !stays) freed_ = true;
   }
 
-  /// Counts the group into a client for its turn, as OwnedSocket does; but no thread waits for the others. Not for
-  /// longer: until an owner ends, a client that is displaced keeps its connection. If it has left, its calls say so.
+  /// Counts the group into a client's socket for the client's turn, as OwnedSocket does, but without a barrier. It is
+  /// not longer than a turn, because a displaced client keeps its connection until the owner ends. If the client has
+  /// left, the calls on its socket give the error.
   GPUSOCK_FN void begin_owning(Socket client) {
     const bool owned = group_.thread_rank() == 0 && enter_owner(NetAccess::side(net_), client) == 0;
     NetAccess::own(clients_net_, owned ? client : -1, holds_);
   }
 
-  /// The leader alone.
+  /// Ends what begin_owning() began. Only the leader calls it.
   GPUSOCK_FN void end_owning() {
     if (NetAccess::side(clients_net_).owned >= 0) leave_owner(NetAccess::side(clients_net_));
   }
@@ -324,9 +328,10 @@ class ServerLoop : ServerWords {
     seat.state = {};
   }
 
-  /// Takes the client's requests, as long as it takes the answers. False: close its connection.
+  /// Handles the client's requests as long as the client takes the answers. Returns false if its connection is to be
+  /// closed.
   GPUSOCK_FN_APART bool converse(OneTalk& talk, OneSeat& seat, Socket socket) {
-    bool waits = false;    // for more input
+    bool waits = false;    // the handler waits for more input
     bool refused = false;  // the handler has left input that was there, and asked for more
     for (int turn = 0;; ++turn) {
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
@@ -358,18 +363,18 @@ class ServerLoop : ServerWords {
 
   const Group& group_;
   const Net& net_;
-  Net clients_net_;     ///< of the client whose turn it is: the group is counted into its socket once for all calls
-  unsigned holds_ = 0;  ///< of it
+  Net clients_net_;     ///< for the client whose turn it is: its socket counts the group once for all calls
+  unsigned holds_ = 0;  ///< the reservation and peek that are open on that socket
   const Socket listener_;
   Shared seats_;
   Accepting<Memory, Departed> accepting_;
   const ServerLimits& limits_;
   Handler& handler_;
   PollSet set_ = -1;
-  std::uint64_t next_due_ns_ = kNever;       // no client's time is over before
+  std::uint64_t next_due_ns_ = kNever;       // no client is due before this time
   bool freed_ = false;                       // a seat may be free that was not
   bool closing_ = false;                     // the listener is closed: no client comes any more
-  std::uint64_t awaited_until_ns_ = kNever;  // until when group 0 may begin
+  std::uint64_t awaited_until_ns_ = kNever;  // group 0 must begin before this time
   std::uint64_t room_due_ns_ = kNever;       // as Accepting's
 };
 

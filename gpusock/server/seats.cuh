@@ -13,22 +13,22 @@ class SharedSeats;
 template <class Group, class Memory, class Handler, class Departed>
 class ServerLoop;
 
-/// A client's place in a server.
+/// The memory that a server has for one client.
 template <std::size_t kInBytes, std::size_t kOutBytes, class State>
 struct Seat {
-  // Written by the group that accepts, too.
-  std::uint64_t client;    ///< its socket and 1; 0: the seat is free
-  std::uint64_t moved_ns;  ///< when it came, or its last request was answered
-  // The group's own; of several groups, the one's that holds Seats::lock.
-  Socket served;           ///< whom the rest belongs to
+  // The group that accepts writes these two as well.
+  std::uint64_t client;    ///< the client's socket plus 1; 0: the seat is free
+  std::uint64_t moved_ns;  ///< when the client came, or its last request was answered
+  // Only the seat's own group uses the rest. Where there are several groups, the one that holds Seats::lock uses it.
+  Socket served;           ///< the client to which the rest belongs
   bool present;            ///< that client has a state: when it leaves, the program is told
-  std::int32_t watched;    ///< PollEvents
-  bool leaving;            ///< it gets no further answer
-  bool unfinished;         ///< and that is why: Leave::unfinished
-  bool shut;               ///< it was told so
+  std::int32_t watched;    ///< the PollEvents that the client is watched for
+  bool leaving;            ///< the client gets no further answer
+  bool unfinished;         ///< true if Leave::unfinished is the reason
+  bool shut;               ///< the client has been sent the end of the connection
   bool talking;            ///< its handler is in Client::tell_all(): what others tell it goes into its Writer alone
-  std::uint64_t due_ns;    ///< when its connection is closed; 0: nothing is under way
-  std::uint64_t answered;  ///< how many of its bytes belong to answered requests
+  std::uint64_t due_ns;    ///< when the client's connection is to be closed; 0: there is no such time
+  std::uint64_t answered;  ///< how many of the client's bytes belong to answered requests
   ReaderProgress reading;
   WriterProgress writing;
   State state;
@@ -38,18 +38,18 @@ struct Seat {
 
 }  // namespace detail
 
-/// What clients have of their own where a program says nothing else: nothing.
+/// The state of clients in a program that keeps none.
 struct NoState {};
 
 /// Why a client left a server.
 enum class Leave : std::uint8_t {
   handled,  ///< the handler returned a number that sends the client away
-  slow,     ///< a request, or taking an answer, lasted longer than ServerLimits::request_timeout_ns; or its Writer and
-            ///< its ring had no room for an answer, or for what Client::tell_all() writes
+  slow,     ///< the client took longer than ServerLimits::request_timeout_ns to send a request or to take an answer; or
+            ///< its Writer and its ring had no room for an answer, or for what Client::tell_all() writes
   failed,   ///< an answer could not be sent: the connection has failed
-  displaced,   ///< it made room for a new client (ServerLimits::displace_after_ns)
-  unfinished,  ///< the handler returned -EAGAIN, as if a request had not come whole, and took none of what was there:
-               ///< more than the Reader's buffer holds, the end of the stream, or an error
+  displaced,   ///< the client made room for a new one (ServerLimits::displace_after_ns)
+  unfinished,  ///< the handler returned -EAGAIN, which asks for more input, but left input that was there: more than
+               ///< the Reader's buffer holds, the end of the stream, or an error
   ended,       ///< the server ended
 };
 
@@ -57,20 +57,21 @@ enum class Leave : std::uint8_t {
 template <class State>
 struct Departure {
   Leave why;      ///< the reason
-  State& state;   ///< its own, for the last time
+  State& state;   ///< the client's state, for the last time
   Socket socket;  ///< for the program's tables: it may be closed already
-  unsigned seat;  ///< its number in the group
+  unsigned seat;  ///< the number of the client's seat in the group
 };
 
-/// The `departed` of serve() where a program says nothing else: does nothing.
+/// The `departed` of serve() in a program that gives none.
 struct NoDeparture {
   /// Does nothing.
   template <class State>
   GPUSOCK_FN void operator()(const Departure<State>&) const {}
 };
 
-/// The seats of one group of a server, in memory that all groups can use and that is zero at first: a DeviceBuffer with
-/// one for each group. kInBytes: the longest line or message that a Reader is to hold. kOutBytes: the longest answer.
+/// The seats of one group of a server. They are in memory that all groups can use and that is zero at first: a
+/// DeviceBuffer with one Seats for each group. kInBytes: the longest line or message that a Reader is to hold.
+/// kOutBytes: the longest answer.
 template <unsigned kSeats, std::size_t kInBytes = 512, std::size_t kOutBytes = 512, class State = NoState>
 struct Seats {
   using ClientState = State;                  ///< what the program keeps for each client
@@ -83,12 +84,12 @@ struct Seats {
   template <class, class, class, class>
   friend class detail::ServerLoop;
 
-  std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
-                      ///< accepts no more. It is never 0 again
-  detail::TicketLock lock;  ///< of the seats, where several groups serve: each tells the clients of all
-  std::uint64_t serving;    ///< the group's poll set and 1 while it serves, also after it accepts no more: its clients
-                            ///< may be told something. Guarded by the lock
-  PollEvent events[kEventsMax];  ///< that the group handles now
+  std::uint64_t set;  ///< the group's poll set plus 1; 0: the group has not begun; the three largest numbers: the group
+                      ///< has ended, or accepts no more. It never becomes 0 again
+  detail::TicketLock lock;  ///< guards the seats where several groups serve, as each of them writes to all clients
+  std::uint64_t serving;    ///< the group's poll set plus 1 while it serves, also after it accepts no more: others may
+                            ///< write to its clients. Guarded by the lock
+  PollEvent events[kEventsMax];  ///< the events that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
 };
 

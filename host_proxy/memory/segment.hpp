@@ -84,13 +84,13 @@ class Segment {
   /// Where the words of p2p stand at first: 0, or more than all that device words may hold from connections before.
   std::uint64_t start() const { return start_; }
 
-  /// Where the words of the next connection may start that uses the same device words: after all that they may hold.
-  /// `header` is that of the connection before, which started at `start`.
+  /// The position at which the next connection that uses the same device words may start: beyond all positions that
+  /// these words may hold. `header` belongs to the connection before, which started at `start`.
   static std::uint64_t start_after(SegmentHeader& header, std::uint64_t start);
-  /// No start after honest words is beyond it.
+  /// A start that follows from valid words is never beyond this.
   static constexpr std::uint64_t kStartMax = std::uint64_t{1} << 62;
 
-  /// Uses only so much of each ring's room, until clear().
+  /// Uses only `ring_bytes` of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
 
   /// Closes the descriptor when no other process is to map the memory any more; the mapping stays.
@@ -143,7 +143,7 @@ struct ConnectionRings {
     if (peers != nullptr) rings.tx = peers->callers_rings().rx;
     return rings;
   }
-  /// The link's as the proxy knows them.
+  /// The link's rings as the proxy knows them.
   RingMemories link_rings() const {
     RingMemories rings = link->proxy_rings();
     if (peers != nullptr) rings.tx = peers->proxy_rings().rx;

@@ -43,7 +43,8 @@ class Sleeper {
     return Ref(asleep_).load(ringbuf::kRelaxed) >= least;
   }
 
-  /// Ends the sleep, of which the engine's lock tells the caller: true for the one of several that is to ring.
+  /// Ends the sleep. For callers that have held the engine's lock after the thread fell asleep: the lock makes the
+  /// sleep visible to them. Of several callers, the one that gets true rings.
   bool end_sleep() {
     Ref word(asleep_);
     return word.load(ringbuf::kRelaxed) != kAwake && word.exchange(kAwake, ringbuf::kRelaxed) != kAwake;

@@ -160,7 +160,7 @@ bool Group::done(Operation operation) { return impl_->ready().done(operation); }
 TensorPart Group::part(int rank, std::size_t count) const {
   if (rank < 0 || rank >= impl_->nodes) refuse("the part of rank " + std::to_string(rank));
   const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
-  // count * i / nodes, of which the product may be too large for a size.
+  // count * i / nodes. The product count * i may be too large for a size.
   const auto begin_of = [&](std::size_t i) { return count / nodes * i + count % nodes * i / nodes; };
   return {begin_of(index), begin_of(index + 1)};
 }

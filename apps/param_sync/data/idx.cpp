@@ -100,7 +100,7 @@ IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions) {
   array.shape = read_shape(reader, file, dimensions);
   std::uint64_t bytes = 1;
   for (const std::uint32_t size : array.shape) bytes *= size;
-  // Memory follows what is there, not what is claimed.
+  // The header may claim any size: the array grows only as far as the file has bytes.
   while (array.bytes.size() < bytes) {
     const std::size_t before = array.bytes.size(), wanted = std::min<std::size_t>(bytes - before, kPieceBytes);
     array.bytes.resize(before + wanted);

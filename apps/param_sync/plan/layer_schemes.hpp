@@ -11,21 +11,21 @@
 
 namespace param_sync {
 
-/// What --scheme has besides names of schemes; also in lists.
+/// The words that --scheme takes besides the names of schemes, alone and in lists.
 inline constexpr const char* kHybridScheme = "hybrid";
 inline constexpr const char* kAutoScheme = "auto";
 
 struct LayerScheme {
   std::string scheme;
-  std::string why;  ///< where it was chosen, not named
+  std::string why;  ///< the reason, if the program chose it; empty if the user named it
 };
 
-/// One for each layer, from the first to the last. `hybrid`: sfb where its busiest node sends no more bytes in a step
-/// than that of ps:even, else ps:even. `auto`: the cheapest by the cost model (tune/) at the prices of `config`. Throws
-/// gpusock::Error (EINVAL) where a schedule cannot be made.
+/// Returns a scheme for each layer, from the first to the last. `hybrid` is sfb for a layer in which the busiest node
+/// of sfb sends no more bytes in a step than that of ps:even, else ps:even. `auto` is the cheapest scheme by the cost
+/// model (tune/) at the prices of `config`. Throws gpusock::Error (EINVAL) if a schedule cannot be made.
 std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layout);
 
-/// The schemes of all layers in a number, for nodes to compare.
+/// Returns one number that stands for the schemes of all layers. Nodes compare it.
 std::uint64_t code_of(const std::vector<LayerScheme>& schemes);
 
 /// The first layer in which two codes differ, and what it has in each: "layer 128 x 64 has ring there, ps here". Empty

@@ -12,7 +12,7 @@
 namespace param_sync {
 namespace {
 
-/// True if writing a line does not wait for a reader. Also where it fails: then the error is told.
+/// True if writing a line does not wait for a reader. Also true if writing would fail: then the write gives the error.
 bool output_takes_a_line() {
   pollfd output{STDOUT_FILENO, POLLOUT, 0};
   return poll(&output, 1, 0) != 0;

@@ -13,10 +13,10 @@
 namespace gpusock::proxy {
 namespace {
 
-/// What the acceptor says of its memory. The ticket leads to memory of this connection alone. It suits a connector in
-/// the same process, and one whose device attaches memory at any time. In the same process it also leads to memory of
-/// the device, if kernels accept and there is some. `place` is in memory that both processes have mapped before. It
-/// suits all others.
+/// The acceptor's memory, as it offers it to the connector in two forms. The ticket leads to memory of this connection
+/// alone. A connector takes it if it is in the same process, or if its device attaches memory at any time. In the same
+/// process the ticket also leads to memory of the device, if kernels accept and the device has some. `place` is in
+/// memory that both processes have mapped before. All other connectors take that.
 struct OfferedMemory {
   std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
   std::array<char, 32> shared_name{};  ///< the abstract Unix socket
