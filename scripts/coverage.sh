@@ -34,11 +34,12 @@ count_lines() {
 
 lines_of() { gcovr --root . --add-tracefile out/coverage/lines.json --filter "$1/" --print-summary 2>/dev/null | sed -n 's/^lines: \([0-9.]*%\).*/\1/p'; }
 
-# All tests but those whose programs hold copies of the sources (model, simulation) or are built elsewhere. Processes that a test
-# kills, or that leave by _exit(), write no counts; and what promises a time does not keep it without optimization.
+# All tests but those whose programs hold copies of the sources (model, simulation), are built elsewhere, or run nothing of these folders
+# (schedule_test, which is slow without optimization). Processes that a test kills, or that leave by _exit(), write no counts; and what promises
+# a time does not keep it without optimization.
 run_counted() {
   export GPUSOCK_TEST_SCALE=${GPUSOCK_TEST_SCALE:-0.05}
-  (cd build/coverage && ctest --output-on-failure --timeout 300 -j "$(($(jobs) + 1))" -LE '^(rdma|gpu_shape|double)$' -E '^(model|simulation|bundle|package|docs|deploy)\.|^param_sync\.(Accuracy|Promptness)$') \
+  (cd build/coverage && ctest --output-on-failure --timeout 300 -j "$(($(jobs) + 1))" -LE '^(rdma|gpu_shape|double)$' -E '^(model|simulation|bundle|package|docs|deploy)\.|^schedule_test$|^param_sync\.(Accuracy|Promptness)$') \
     >build/coverage/tests.log 2>&1 || { tail -n 60 build/coverage/tests.log >&2; failed+=("tests (build/coverage/tests.log)"); }
   build/coverage/tests/fuzz/fuzz_replay tests/fuzz/corpus >build/coverage/fuzz.log 2>&1 || { tail -n 40 build/coverage/fuzz.log >&2; failed+=("fuzz_replay"); }
 }

@@ -4,6 +4,7 @@
 
 #include "program/run.hpp"
 #include "simulate/simulation.hpp"
+#include "simulate/training.hpp"
 
 #include <fmt/format.h>
 
