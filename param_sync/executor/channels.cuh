@@ -4,6 +4,7 @@
 #include "param_sync/executor/hello.hpp"
 #include "param_sync/executor/run.cuh"
 #include "param_sync/wire/connecting.cuh"
+#include "param_sync/wire/shared_socket.cuh"
 
 namespace param_sync::executor {
 
@@ -30,80 +31,132 @@ __device__ inline bool agrees(const Opening& opening, const ChannelHello& theirs
   return false;
 }
 
+/// Records that a rank is not the one that it should be. `channel`: on which it was to be another one, or -1: a second
+/// process claims its rank. One thread.
+__device__ inline void fail_by_rank(const Opening& opening, const ChannelHello& theirs, int channel) {
+  fail(opening.run, {.kind = ExecutionFailureKind::mismatch,
+                     .channel = channel,
+                     .error = EPROTO,
+                     .lost = theirs.rank,
+                     .field = ChannelHelloField::rank});
+}
+
+/// True while channels are still to be opened. Where the host tells last words (LastWordsBy::host), opening also ends
+/// when another rank tells one, or its connection ends, or the context ends: then the host finds out why. One thread.
+__device__ inline bool goes_on(const Opening& opening) {
+  const Run& run = opening.run;
+  if (has_failed(run)) return false;
+  if (!run.keeps_sockets) return true;
+  const auto thread = gpusock::this_thread();
+  if (run.net.poll(thread, nullptr, 0, gpusock::Deadline::now()) < 0) return false;
+  for (int i = 0; i < run.socket_count; ++i) {
+    if (opening.channels[i].number != kLastWordsChannel) continue;
+    gpusock::PollEntry entry{SharedSocket(opening.sockets[i]).get(), gpusock::kPollIn, 0};
+    if (run.net.poll(thread, &entry, 1, gpusock::Deadline::now()) <= 0) continue;
+    fail(run, {.kind = ExecutionFailureKind::receive, .channel = i});
+    return false;
+  }
+  return true;
+}
+
 /// Connects one channel; false if it cannot. One thread.
 __device__ inline bool connect_channel(const Opening& opening, int index, gpusock::Deadline deadline) {
   const Channel channel = opening.channels[index];
   ChannelHello ours = opening.hello, theirs;
   ours.channel = channel.number;
   const gpusock::Socket socket = connect_with_hello(opening.run.net, opening.addresses[channel.peer], ours, theirs,
-                                                    deadline, [&] { return !has_failed(opening.run); });
+                                                    deadline, [&] { return goes_on(opening); });
   if (socket == kNotNeeded) return false;
   if (socket < 0) {
     fail(opening.run, {.kind = ExecutionFailureKind::connect, .channel = index, .error = -socket});
     return false;
   }
-  SharedSocket(opening.sockets[index]).store(socket, cuda::memory_order_relaxed);
-  return agrees(opening, theirs, index);
+  SharedSocket(opening.sockets[index]).set(socket);
+  if (!agrees(opening, theirs, index)) return false;
+  if (theirs.rank == channel.peer) return true;
+  fail_by_rank(opening, theirs, index);
+  return false;
 }
 
 /// The first channel to a higher (or lower) rank that is not open yet, or -1. One thread.
 __device__ inline int first_missing(const Opening& opening, bool higher) {
   for (int i = 0; i < opening.run.socket_count; ++i) {
-    if ((opening.channels[i].peer > opening.hello.rank) == higher && !is_open(opening.sockets[i])) return i;
+    if ((opening.channels[i].peer > opening.hello.rank) == higher && !SharedSocket(opening.sockets[i]).is_open()) {
+      return i;
+    }
   }
   return -1;
 }
 
 using ChannelGreetings = gpusock::Greetings<ChannelHello>;
 
-/// Accepts one connection. Programs that are no rank of this run are disconnected. False if none comes, or one of a
-/// rank with other settings. One thread.
-__device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& greetings, gpusock::Deadline deadline) {
-  const gpusock::Net& net = opening.run.net;
-  const auto thread = gpusock::this_thread();
-  ChannelHello theirs;
-  const gpusock::Socket socket = next_caller(
-      greetings, theirs, deadline, [&] { return !has_failed(opening.run); },
-      [&] { return first_missing(opening, false) >= 0; });
-  if (socket < 0) {
-    if (has_failed(opening.run)) return false;
-    fail(opening.run,
-         {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, true), .error = -socket});
-    return false;
-  }
-  if (!theirs.is_hello() || theirs.rank <= opening.hello.rank) {
-    net.close(thread, socket);
-    return true;
-  }
-  ChannelHello ours = opening.hello;
-  ours.channel = theirs.channel;
+/// The channel that a caller with these settings is for, or -1. Of one with other settings: any channel to its rank
+/// that is not open yet. One thread.
+__device__ inline int channel_of(const Opening& opening, const ChannelHello& theirs, bool differs) {
+  if (!theirs.is_hello() || theirs.rank <= opening.hello.rank) return -1;
   for (int i = 0; i < opening.run.socket_count; ++i) {
-    const Channel channel = opening.channels[i];
-    if (channel.peer != theirs.rank) continue;
-    if (channel.number != theirs.channel && opening.hello.difference(theirs) == ChannelHelloField::none) continue;
-    SharedSocket taken(opening.sockets[i]);
-    if (taken.load(cuda::memory_order_relaxed) >= 0) break;
-    taken.store(socket, cuda::memory_order_relaxed);
-    send_hello(net, socket, ours, deadline);  // where it fails, the first message finds that out
-    return agrees(opening, theirs, i);
+    if (opening.channels[i].peer != theirs.rank) continue;
+    if (differs ? !SharedSocket(opening.sockets[i]).is_open() : opening.channels[i].number == theirs.channel) return i;
   }
-  net.close(thread, socket);
-  return true;
+  return -1;
 }
 
-/// Opens all channels. Two blocks of one thread: one connects to lower ranks, one accepts from higher ranks.
+/// Takes a caller whose hello has come. Programs that are no rank of this run are disconnected; ranks of another run
+/// are told the settings of this one before. False if it is a rank with other settings, or its place is taken. One
+/// thread.
+__device__ inline bool take_caller(const Opening& opening, gpusock::Socket socket, const ChannelHello& theirs,
+                                   gpusock::Deadline deadline) {
+  const gpusock::Net& net = opening.run.net;
+  ChannelHello ours = opening.hello;
+  ours.channel = theirs.channel;
+  const bool differs = ours.difference(theirs) != ChannelHelloField::none;
+  const int channel = channel_of(opening, theirs, differs);
+  const bool taken = channel >= 0 && SharedSocket(opening.sockets[channel]).is_open();
+  // Where it cannot be sent, the first message finds that out.
+  if (theirs.is_hello() && !taken) send_hello(net, socket, ours, deadline);
+  if (channel >= 0 && !taken && !differs) {
+    SharedSocket(opening.sockets[channel]).set(socket);
+    return true;
+  }
+  net.close(gpusock::this_thread(), socket);
+  if (taken) fail_by_rank(opening, theirs, -1);
+  return channel < 0 || (!taken && agrees(opening, theirs, channel));
+}
+
+/// Accepts one connection. False if none comes, or one that cannot be taken. One thread.
+__device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& greetings, gpusock::Deadline deadline) {
+  ChannelHello theirs;
+  const gpusock::Socket socket = next_caller(
+      greetings, theirs, deadline, [&] { return goes_on(opening); },
+      [&] { return first_missing(opening, false) >= 0; });
+  if (socket >= 0) return take_caller(opening, socket, theirs, deadline);
+  if (!has_failed(opening.run)) {
+    fail(opening.run,
+         {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, true), .error = -socket});
+  }
+  return false;
+}
+
+/// Opens all channels: first those for last words, so that a rank that cannot open the others can tell. Two blocks of
+/// one thread: one connects to lower ranks; one accepts from higher ranks, and looks for what other ranks tell as long
+/// as the other one connects.
 static __global__ void open_channels(Opening opening) {
+  constexpr unsigned kPauseNs = 1'000'000;
   const auto deadline = gpusock::Deadline::after_ns(opening.run.timeout_ns);
-  const int rank = opening.hello.rank;
   if (blockIdx.x == 0) {
-    for (int i = 0; i < opening.run.socket_count; ++i) {
-      if (opening.channels[i].peer < rank && !connect_channel(opening, i, deadline)) return;
+    for (const bool of_words : {true, false}) {
+      for (int i = 0; i < opening.run.socket_count; ++i) {
+        const Channel channel = opening.channels[i];
+        if (channel.peer > opening.hello.rank || (channel.number == kLastWordsChannel) != of_words) continue;
+        if (!connect_channel(opening, i, deadline)) return;
+      }
     }
   } else {
     ChannelGreetings greetings(opening.run.net, opening.listener, ChannelHello::kPatienceNs);
-    while (first_missing(opening, true) >= 0 && !has_failed(opening.run)) {
+    while (first_missing(opening, true) >= 0 && goes_on(opening)) {
       if (!accept_channel(opening, greetings, deadline)) return;
     }
+    while (opening.run.keeps_sockets && first_missing(opening, false) >= 0 && goes_on(opening)) __nanosleep(kPauseNs);
   }
 }
 

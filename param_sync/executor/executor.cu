@@ -177,7 +177,7 @@ struct Executor::Impl {
       : context(of),
         settings(completed(given)),
         schedules(std::move(all)),
-        channels(channels_with(settings, channels_of(checked(schedules, settings.rank), settings.rank))),
+        channels(channels_for(settings, checked(schedules, settings.rank))),
         sockets(context, channels.size()),
         on_device(context, channels.size()),
         progress(context, schedule::kLanesMax),
@@ -221,11 +221,26 @@ struct Executor::Impl {
     return all;
   }
 
-  static std::vector<Channel> channels_with(const Settings& settings, const std::vector<Channel>& channels) {
-    return settings.last_words ? with_last_words(channels) : channels;
+  static std::vector<Channel> channels_for(const Settings& settings, const std::vector<schedule::Schedule>& all) {
+    const std::vector<Channel> channels = channels_of(all, settings.rank);
+    switch (settings.last_words) {
+      case LastWordsBy::nobody:
+        break;
+      case LastWordsBy::lanes:
+        return with_last_words(channels);
+      case LastWordsBy::host:
+        return with_last_words(channels, settings.rank, all.front().nodes());
+    }
+    return channels;
   }
 
   int nodes() const { return schedules.front().nodes(); }
+
+  LastWords last_words() const {
+    if (settings.last_words == LastWordsBy::nobody) return {};
+    return {context.net(), on_device.data(), sockets.data(), static_cast<std::int32_t>(channels.size()),
+            settings.rank, addresses.data()};
+  }
 
   Run run() const {
     Run run;
@@ -238,9 +253,8 @@ struct Executor::Impl {
     run.failing = words.data() + 2;
     run.failure = failure.data();
     run.completed = completed_run.data();
-    if (settings.last_words) {
-      run.last_words = {run.net, on_device.data(), run.sockets, run.socket_count, settings.rank, addresses.data()};
-    }
+    if (settings.last_words == LastWordsBy::lanes) run.last_words = last_words();
+    run.keeps_sockets = settings.last_words == LastWordsBy::host;
     return run;
   }
 
@@ -455,10 +469,12 @@ gpusock::Endpoint Executor::listen(const gpusock::Endpoint& at) {
   return rank.as_ours(bound);
 }
 
-void Executor::use_listener(gpusock::Socket listener) { impl_->listener = listener; }
-
-void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
+void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses, std::span<const std::uint64_t> program) {
   Impl& rank = *impl_;
+  if (program.size() > kProgramSettingsMax) {
+    throw gpusock::Error(EINVAL, std::to_string(program.size()) + " settings of a program: at most " +
+                                     std::to_string(kProgramSettingsMax) + " are compared");
+  }
   if (addresses.size() != static_cast<std::size_t>(rank.nodes())) {
     throw gpusock::Error(EINVAL, std::to_string(addresses.size()) + " addresses for " + std::to_string(rank.nodes()) +
                                      " ranks: give one for each, by rank");
@@ -474,6 +490,7 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   opening.run.timeout_ns = rank.settings.connect_timeout_ns;
   opening.hello.rank = rank.settings.rank;
   opening.hello[ChannelHelloField::nodes] = static_cast<std::uint64_t>(rank.nodes());
+  std::copy(program.begin(), program.end(), opening.hello.value + static_cast<int>(ChannelHelloField::program));
   opening.hello[ChannelHelloField::ring_bytes] = rank.settings.ring_bytes;
   opening.hello[ChannelHelloField::unit_bytes] = rank.settings.unit_bytes;
   opening.hello[ChannelHelloField::schedules] = fingerprint(rank.schedules);
@@ -483,6 +500,8 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   opening.listener = rank.listener;
   gpusock::launch(rank.context, {.grid = 2, .stream = &rank.stream}, open_channels, opening);
 }
+
+bool Executor::is_connecting() { return !impl_->stream.idle(); }
 
 void Executor::await_connect() {
   impl_->stream.synchronize();
@@ -556,7 +575,6 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.run.timeout_ns = residence.timeout_ns;
     exchange.run.failed = residence.failed;
     exchange.run.stop = residence.stop;
-    exchange.run.keeps_sockets = residence.keeps_sockets;
     exchange.first_block = blocks;
     exchange.all_apply = rank.schedules[tensor.schedule].result == schedule::Result::all_reduce;
     exchange.ready_per_step = tensor.ready_per_step;
@@ -668,6 +686,7 @@ std::vector<std::vector<TracedOp>> Executor::trace(std::size_t tensor) const {
   return lanes;
 }
 
+LastWords Executor::last_words() const { return impl_->last_words(); }
 const std::vector<Channel>& Executor::channels() const { return impl_->channels; }
 const schedule::Schedule& Executor::schedule(std::size_t index) const { return impl_->schedules.at(index); }
 

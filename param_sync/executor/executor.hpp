@@ -21,6 +21,14 @@ struct ExchangeWords;  // detail/exchange_words.cuh
 
 namespace param_sync::executor {
 
+/// Who tells the other ranks why a rank fails, before it ends its connections.
+enum class LastWordsBy {
+  nobody,  ///< failures name the peer whose connection has ended, which may have lost another one
+  lanes,   ///< the lane that fails first, on one more connection to each peer
+  host     ///< kernels of the program, by Executor::last_words(), on one more connection to every rank. Lanes that fail
+           ///< leave all connections open, and the opening of channels ends when a rank tells something, or has ended
+};
+
 /// The same on all ranks, but for `rank`.
 struct Settings {
   int rank = 0;
@@ -30,9 +38,7 @@ struct Settings {
   std::uint64_t connect_timeout_ns = 30'000'000'000;
   unsigned threads = 0;  ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
   Execution execution;
-  /// A connection more to each peer, by which a rank that fails tells which rank it has lost, before it ends its
-  /// connections. Else failures name the peer whose connection has ended, which may have lost another one.
-  bool last_words = false;
+  LastWordsBy last_words = LastWordsBy::nobody;
 };
 
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
@@ -47,6 +53,7 @@ struct Optimizing {
 using param_sync::ExchangeWords;
 struct ExchangeTimes;     // handover.cuh
 struct ExecutionFailure;  // failure.hpp
+struct LastWords;         // last_words.cuh
 struct Places;            // place.cuh
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
@@ -75,7 +82,6 @@ struct Residence {
                               ///< together: of schedules with as many slots; 0: any number
   codec::AnyCodec codec{};    ///< other than dense: of parameter servers whose weights are apart
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
-  bool keeps_sockets = true;  ///< after a failure lanes keep the sockets open: the host ends them, by its context
 };
 
 /// One rank. Set-up: listen, tell all other ranks the address, connect. Then all ranks start the same runs in the same
@@ -93,12 +99,12 @@ class Executor {
   /// Listens, and says where. `at` names the link; its ring size and type are not used. Throws gpusock::Error.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
 
-  /// Instead of listen(): uses a listener of this context, whose ring size and type are those of the settings. It stays
-  /// the caller's.
-  void use_listener(gpusock::Socket listener);
-
-  /// Opens the channels to the ranks that listen at these addresses, by rank; waits for nothing.
-  void begin_connect(const std::vector<gpusock::Endpoint>& addresses);
+  /// Opens the channels to the ranks that listen at these addresses, by rank; waits for nothing. `program`: settings of
+  /// the program that all ranks must share, besides those of the executor; at most kProgramSettingsMax. A failure says
+  /// which one differs (ExecutionFailure::field).
+  void begin_connect(const std::vector<gpusock::Endpoint>& addresses, std::span<const std::uint64_t> program = {});
+  /// True while channels are being opened. Waits for nothing.
+  bool is_connecting();
   /// Waits until all channels are open. Throws gpusock::Error: which rank cannot be reached, has not come, or has other
   /// settings.
   void await_connect();
@@ -156,6 +162,10 @@ class Executor {
 
   /// What the lanes of this tensor have done in the first traced_steps, by lane, in order; once they have ended.
   std::vector<std::vector<TracedOp>> trace(std::size_t tensor) const;
+
+  /// For kernels that tell last words, and hear those of others; while channels are opened, too. None without the
+  /// setting.
+  LastWords last_words() const;
 
   const std::vector<Channel>& channels() const;
   const schedule::Schedule& schedule(std::size_t index) const;

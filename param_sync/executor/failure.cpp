@@ -12,6 +12,7 @@ namespace {
 const char* name_of(ChannelHelloField field) {
   switch (field) {
     case ChannelHelloField::none:
+    case ChannelHelloField::program:
       break;
     case ChannelHelloField::version:
       return "version of param_sync";
@@ -23,8 +24,10 @@ const char* name_of(ChannelHelloField field) {
       return "unit size";
     case ChannelHelloField::schedules:
       return "schedules (hash)";
+    case ChannelHelloField::rank:
+      return "rank";
   }
-  return "?";
+  return "a setting of the program";
 }
 
 std::string reason_of(int error) {
@@ -132,6 +135,13 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
                fmt::format("{} has not connected in time: is it running, and can it reach the ranks before it?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::mismatch:
+      if (failure.field == ChannelHelloField::rank && failure.channel >= 0) {
+        return self +
+               fmt::format("where {} is to be, rank {} answers: give all ranks the same addresses", peer, failure.lost);
+      }
+      if (failure.field == ChannelHelloField::rank) {
+        return self + fmt::format("two processes say that they are rank {}: give each rank to one", failure.lost);
+      }
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,
                                 name_of(failure.field), failure.theirs, failure.ours);
     case ExecutionFailureKind::receive:

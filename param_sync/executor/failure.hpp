@@ -34,9 +34,21 @@ enum class Blame : std::uint32_t {
   unknown,
 };
 
+/// The most settings of its own that a program can have compared.
+inline constexpr int kProgramSettingsMax = 16;
+
 /// What all ranks must share, in the order in which it is compared.
-enum class ChannelHelloField : std::uint32_t { none, version, nodes, ring_bytes, unit_bytes, schedules };
-inline constexpr int kChannelHelloFields = 6;
+enum class ChannelHelloField : std::uint32_t {
+  none,
+  version,
+  nodes,
+  program,  ///< the first of those of the program (Executor::begin_connect()); the others follow
+  ring_bytes = program + kProgramSettingsMax,
+  unit_bytes,
+  schedules,
+  rank  ///< no setting: two processes claim the same rank, or another rank is at the address of one
+};
+inline constexpr int kChannelHelloFields = static_cast<int>(ChannelHelloField::rank);
 
 /// The first bytes of each message.
 struct MessageHeader {
@@ -61,7 +73,7 @@ struct ExecutionFailure {
   std::int32_t lane = -1;
   std::int32_t op = -1;  ///< index in the lane
   Blame blame = Blame::none;
-  std::int32_t lost = -1;  ///< rank, where `blame` says so
+  std::int32_t lost = -1;  ///< rank, where `blame` says so; mismatch of `rank`: what the other side says to be
   ChannelHelloField field = ChannelHelloField::none;
   std::uint64_t ours = 0;       ///< mismatch: this rank's value
   std::uint64_t theirs = 0;     ///< mismatch: the other rank's

@@ -2,13 +2,14 @@
 /// @file What a rank that fails tells its peers before it ends its connections: which rank it has lost. So a peer that
 /// sees the end of a connection to a healthy rank names the lost one, or says that it does not know it.
 ///
-/// Each rank has one connection more to each of its peers (kLastWordsChannel). Nothing but last words goes there, so
+/// Each rank has one more connection to each of its peers (kLastWordsChannel). Nothing but last words goes there, so
 /// they have room, and they come before the connection's end. A rank that was killed says nothing: its connection ends
-/// without a word. A rank that has waited in vain takes the word of any peer. All calls are made by one thread, of the
-/// first lane that fails.
+/// without a word. A rank whose wait has timed out takes the word of any peer. Each call is made by one thread: of the
+/// first lane that fails, or (LastWordsBy::host) of kernels of the program, of which one tells and another one hears.
 
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
+#include "param_sync/wire/shared_socket.cuh"
 
 #include "gpusock/device.cuh"
 
@@ -19,11 +20,13 @@ namespace param_sync::executor {
 struct LastWord {
   static constexpr std::uint64_t kMagic = 0x64726f577473614c;  // "LastWord"
   enum class Why : std::uint32_t {
-    lost,      ///< `rank` is lost, for certain
-    waits,     ///< `rank` was waited for in vain; a word of another kind follows, when it is known why
-    protocol,  ///< `rank` does not follow the schedule
-    argument,  ///< `rank` was given an invalid argument
-    unknown,   ///< the speaker does not know what it was
+    lost,         ///< `rank` is lost, for certain
+    waits,        ///< `rank` was waited for in vain; a word of another kind follows, when it is known why
+    protocol,     ///< `rank` does not follow the schedule
+    argument,     ///< `rank` was given an invalid argument
+    unknown,      ///< the speaker does not know what it was
+    interrupted,  ///< the speaker was told to end
+    completed     ///< the speaker has done all of its work
   };
   static constexpr int kSaidMax = 2;  ///< by a rank: that it waits, and what it has found out
   std::uint64_t magic = kMagic;
@@ -46,26 +49,32 @@ struct LastWords {
   GPUSOCK_FN bool exist() const { return channels != nullptr; }
   GPUSOCK_FN bool carries(int channel) const { return exist() && channels[channel].number == kLastWordsChannel; }
 
-  /// Tells all peers that are connected.
+  /// The socket on which last words go to and from a rank; negative: there is none, or it is not open.
+  __device__ gpusock::Socket socket_to(int peer) const {
+    for (int i = 0; i < count; ++i) {
+      if (carries(i) && channels[i].peer == peer) return SharedSocket(sockets[i]).get();
+    }
+    return -EBADF;
+  }
+
+  /// Tells all peers that are connected by now.
   __device__ void speak(const LastWord& word) const {
     for (int i = 0; i < count; ++i) {
+      if (!carries(i)) continue;
       // A peer that has ended does not hear it.
-      if (carries(i) && sockets[i] >= 0) {
-        net.send(gpusock::this_thread(), sockets[i], &word, sizeof word, 0, gpusock::Deadline::now());
-      }
+      const gpusock::Socket socket = SharedSocket(sockets[i]).get();
+      if (socket >= 0) net.send(gpusock::this_thread(), socket, &word, sizeof word, 0, gpusock::Deadline::now());
     }
   }
 
   /// The peer's next word: its size; 0: the connection has ended without one; or a negated errno.
   __device__ std::int64_t listen(int peer, LastWord& word, std::uint64_t timeout_ns) const {
-    for (int i = 0; i < count; ++i) {
-      if (!carries(i) || channels[i].peer != peer || sockets[i] < 0) continue;
-      const auto got = net.recv(gpusock::this_thread(), sockets[i], &word, sizeof word, gpusock::kWaitAll,
-                                gpusock::Deadline::after_ns(timeout_ns));
-      if (got == static_cast<std::int64_t>(sizeof word) && word.magic != LastWord::kMagic) return -EPROTO;
-      return got < 0 || got == static_cast<std::int64_t>(sizeof word) ? got : 0;
-    }
-    return -EBADF;
+    const gpusock::Socket socket = socket_to(peer);
+    if (socket < 0) return -EBADF;
+    const auto got = net.recv(gpusock::this_thread(), socket, &word, sizeof word, gpusock::kWaitAll,
+                              gpusock::Deadline::after_ns(timeout_ns));
+    if (got == static_cast<std::int64_t>(sizeof word) && word.magic != LastWord::kMagic) return -EPROTO;
+    return got < 0 || got == static_cast<std::int64_t>(sizeof word) ? got : 0;
   }
 
   /// The next word that is certain, of those that have come from any rank but `except`: its channel, or -1. Does not

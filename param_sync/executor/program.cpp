@@ -144,6 +144,14 @@ std::vector<Channel> with_last_words(const std::vector<Channel>& channels) {
   return {all.begin(), all.end()};
 }
 
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels, int rank, int nodes) {
+  std::set<Channel> all(channels.begin(), channels.end());
+  for (int peer = 0; peer < nodes; ++peer) {
+    if (peer != rank) all.insert({peer, kLastWordsChannel});
+  }
+  return {all.begin(), all.end()};
+}
+
 Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
                    const Execution& execution) {
   const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];

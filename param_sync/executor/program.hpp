@@ -76,6 +76,8 @@ std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedule
 
 /// The same, and one for last words to each peer.
 std::vector<Channel> with_last_words(const std::vector<Channel>& channels);
+/// The same, and one for last words to every other rank.
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels, int rank, int nodes);
 
 /// How a schedule is executed where more is wanted than its result.
 struct Execution {

@@ -58,12 +58,12 @@ struct Run {
   std::uint64_t number = 0;          ///< of the run, counted by each rank: they agree where all run the same ones
   std::uint32_t operation = 0;       ///< the schedule's index and Executor::start()'s tag: the same at all ranks
   std::uint64_t timeout_ns = 0;
-  std::uint64_t* progress = nullptr;                   ///< by lane: the run, and how many ops of it are complete
-  std::uint64_t* lanes_ended = nullptr;                ///< of this run
-  std::uint64_t* failed = nullptr;                     ///< not 0 once a lane of any run has failed
-  std::uint64_t* failing = nullptr;                    ///< not 0 once a lane finds out which rank is lost
-  std::uint64_t* stop = nullptr;                       ///< mapped, or none: the host sets it to end the run
-  bool keeps_sockets = false;                          ///< when it fails: the host ends what others wait for
+  std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
+  std::uint64_t* lanes_ended = nullptr;  ///< of this run
+  std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
+  std::uint64_t* failing = nullptr;      ///< not 0 once a lane finds out which rank is lost
+  std::uint64_t* stop = nullptr;         ///< mapped, or none: the host sets it to end the run
+  bool keeps_sockets = false;            ///< when it fails: the host tells the others, and ends what they wait for
   FailureRecord<ExecutionFailure>* failure = nullptr;  ///< mapped
   LastWords last_words;                                ///< none: this rank fails without
   std::uint64_t* completed = nullptr;                  ///< mapped: the last run that has ended well
@@ -88,10 +88,10 @@ __device__ inline void fail(const Run& run, ExecutionFailure what) {
   if (run.keeps_sockets) return;
   const auto thread = gpusock::this_thread();
   for (int i = 0; i < run.socket_count; ++i) {
-    if (run.sockets[i] < 0) continue;
+    const gpusock::Socket socket = SharedSocket(run.sockets[i]).get();  // another block may still open channels
+    if (socket < 0) continue;
     // What was said arrives before the end does.
-    run.net.shutdown(thread, run.sockets[i],
-                     run.last_words.carries(i) ? gpusock::Shutdown::write : gpusock::Shutdown::both);
+    run.net.shutdown(thread, socket, run.last_words.carries(i) ? gpusock::Shutdown::write : gpusock::Shutdown::both);
   }
 }
 

@@ -75,7 +75,7 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
   settings.rank = rank;
   settings.ring_bytes = options.ring_bytes;
   settings.connect_timeout_ns = options.connect_timeout_ns;
-  settings.last_words = true;
+  settings.last_words = executor::LastWordsBy::lanes;
   return settings;
 }
 

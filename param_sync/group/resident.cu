@@ -75,7 +75,6 @@ struct ResidentSums::Impl {
     residence.failed = failed.data();
     residence.stop = stop.data();
     residence.in_order = false;
-    residence.keeps_sockets = false;
     executor->prepare_resident(exchanged, residence);
   }
 

@@ -1,11 +1,9 @@
 #pragma once
 /// @file How ranks open connections to each other, in kernels: listen, connect until the peer is there, take callers,
-/// and exchange hellos (hello.hpp). All calls are made by one thread.
+/// and exchange hellos: first messages of a fixed size. One thread makes all calls.
 
 #include "gpusock/device.cuh"
 #include "gpusock/greetings.cuh"
-
-#include <cuda/atomic>
 
 #include <cerrno>
 #include <cstdint>
@@ -23,15 +21,6 @@ struct Listening {
                                                       Listening* listening) {
   listening->socket = net.listen(gpusock::this_thread(), at, backlog);
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
-}
-
-/// A socket in device memory while kernels of the set-up share it. Relaxed: the kernels that use the sockets come
-/// later.
-using SharedSocket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>;
-
-/// True if the socket of a connection is open by now.
-__device__ inline bool is_open(gpusock::Socket& socket) {
-  return SharedSocket(socket).load(cuda::memory_order_relaxed) >= 0;
 }
 
 /// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just

@@ -5,7 +5,8 @@
 
 #include "param_sync/executor/lane.cuh"
 #include "param_sync/update/sgd.hpp"
-#include "apps/param_sync/training/hello.cuh"
+#include "param_sync/executor/hello.hpp"
+#include "param_sync/wire/connecting.cuh"
 #include "param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
 
@@ -124,7 +125,7 @@ FUZZ_TARGET(param_sync) {
   FUZZ_CHECK(socket >= 0);
   const auto wire = node.network.last();
 
-  NodeHello ours, theirs;
+  executor::ChannelHello ours, theirs;
   for (std::size_t i = 1; i < std::size(ours.value); ++i) ours.value[i] = i;
   ours.rank = 1;
   const std::string said = near_honest(input, ours, "");
@@ -132,9 +133,10 @@ FUZZ_TARGET(param_sync) {
   wire->ended = said.size() < sizeof ours;
   const std::int64_t error = exchange_hellos(node.net, socket, ours, theirs, Deadline::never());
   FUZZ_CHECK((error == 0) == (said.size() == sizeof ours));
-  const bool fits = error == 0 && ours.difference(theirs) == HelloField::none && theirs.rank == ours.rank;
+  const bool fits = error == 0 && ours.difference(theirs) == executor::ChannelHelloField::none &&
+                    theirs.rank == ours.rank;
   if (error == 0) {
-    NodeHello same;
+    executor::ChannelHello same;
     std::memcpy(&same, said.data(), sizeof same);
     same.value[0] = ours.value[0];  // not used
     same.channel = ours.channel;    // the same

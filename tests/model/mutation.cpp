@@ -42,6 +42,7 @@ constexpr Instead kInstead[] = {
     {"apps/param_sync/training/state.cuh", "S18, pairs with S19", Weakening::left_out, "the host may hear later"},
     {"param_sync/executor/handover.cuh", "times.ended_ns).store", Weakening::left_out,
      "when a step ended may be told later"},
+    {"param_sync/wire/shared_socket.cuh", "U1, pairs with U2", Weakening::left_out, "a connection may open later"},
     {"param_sync/executor/lane.cuh", "L1", Weakening::left_out, "another lane may go on later"},
     {"param_sync/executor/lane.cuh", "the next run's kernel", Weakening::left_out, "that kernel comes later"},
     {"param_sync/executor/lane.cuh", "L7, pairs with L8", Weakening::left_out, "the host may hear later"},

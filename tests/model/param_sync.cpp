@@ -80,6 +80,28 @@ Case late_weights() {
           20'000};
 }
 
+/// A kernel that opens connections hands a socket over to one that tells last words by it.
+Case opened_socket() {
+  struct Opening {
+    std::int64_t socket = -1;
+    int hello = 0;
+  };
+  return {"param_sync.a_socket_that_was_opened",
+          [](Run& run) {
+            auto& opening = run.make<Opening>();
+            run.thread([&] {
+              opening.hello = 1;
+              ps::SharedSocket(opening.socket).set(7);
+            });
+            run.thread([&] {
+              while (!ps::SharedSocket(opening.socket).is_open()) give_way();
+              require(opening.hello == 1, "the hello was exchanged");
+            });
+            run.at_end([&] { return std::to_string(opening.socket); });
+          },
+          {"7"}};
+}
+
 /// The host looks at the losses of the steps that it was told of.
 Case losses() {
   struct Steps {
@@ -131,6 +153,8 @@ Case last_word() {
 
 }  // namespace
 
-std::vector<Case> param_sync_cases() { return {two_failures(), end_of_a_run(), late_weights(), losses(), last_word()}; }
+std::vector<Case> param_sync_cases() {
+  return {two_failures(), end_of_a_run(), late_weights(), opened_socket(), losses(), last_word()};
+}
 
 }  // namespace gpusock::model

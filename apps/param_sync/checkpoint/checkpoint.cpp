@@ -25,10 +25,10 @@ namespace {
 constexpr std::size_t kKept = 2;
 constexpr const char* kOldSuffix = ".checkpoint";  // with a format of our own
 
-/// What the settings are called in files, by HelloField. The first is none; first_step is no setting of a run.
+/// What the settings are called in files, by RunSetting. The first is none; first_step is no setting of a run.
 constexpr const char* kSettings[] = {"",      "version", "nodes",     "model",  "data",    "steps",
                                      "batch", "seed",    "optimizer", "scheme", "transfer"};
-static_assert(std::size(kSettings) == static_cast<std::size_t>(HelloField::first_step));
+static_assert(std::size(kSettings) == static_cast<std::size_t>(RunSetting::first_step));
 
 /// Brings a file or a folder to the disk. Returns errno, or 0.
 int synchronise(const std::string& name) {
@@ -131,7 +131,7 @@ void CheckpointFiles::require_settings(const std::string& name, const nlohmann::
   for (std::size_t i = 1; i < std::size(kSettings); ++i) {
     if (has(about, kSettings[i], settings_[i])) continue;
     throw gpusock::Error(EINVAL, "the checkpoint " + name + " is of a run with another " +
-                                     field_name(static_cast<HelloField>(i)) +
+                                     field_name(static_cast<RunSetting>(i)) +
                                      ": give the same arguments as then, or another folder to begin anew");
   }
 }

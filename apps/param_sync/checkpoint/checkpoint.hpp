@@ -27,7 +27,7 @@ struct Checkpoint {
 /// The checkpoints of one rank in a folder. All members throw gpusock::Error that names the file, and what to do.
 class CheckpointFiles {
  public:
-  /// `settings`: what all nodes of a run share (Hello), by HelloField. Makes the folder where there is none.
+  /// `settings`: what all nodes of a run share, by RunSetting. Makes the folder where there is none.
   /// Throws where the folder has checkpoints of an earlier version.
   CheckpointFiles(std::string folder, int rank, const Layout& layout, std::span<const std::uint64_t> settings);
 

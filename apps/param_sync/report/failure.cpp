@@ -36,33 +36,33 @@ std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
 
 }  // namespace
 
-std::string field_name(HelloField field) {
+std::string field_name(RunSetting field) {
   switch (field) {
-    case HelloField::version:
+    case RunSetting::version:
       return "version (build both from the same source)";
-    case HelloField::nodes:
+    case RunSetting::nodes:
       return "--nodes";
-    case HelloField::model:
+    case RunSetting::model:
       return "model (--hidden, and the data's image size and classes)";
-    case HelloField::data:
+    case RunSetting::data:
       return "data set (--data, --limit)";
-    case HelloField::steps:
+    case RunSetting::steps:
       return "number of steps (--epochs, --batch, --limit)";
-    case HelloField::batch:
+    case RunSetting::batch:
       return "--batch";
-    case HelloField::seed:
+    case RunSetting::seed:
       return "--seed";
-    case HelloField::optimizer:
+    case RunSetting::optimizer:
       return "--lr or --momentum";
-    case HelloField::scheme:
+    case RunSetting::scheme:
       return "--scheme (or --prices, by which auto chooses)";
-    case HelloField::transfer:
+    case RunSetting::transfer:
       return "--fuse, --slots or --budget";
-    case HelloField::first_step:
+    case RunSetting::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
-    case HelloField::rank:
-      return "--rank: both claim the same one";
-    case HelloField::none:
+    case RunSetting::rank:
+      return "--rank, or with other --peers: two nodes claim one rank";
+    case RunSetting::none:
       break;
   }
   return "settings";
@@ -72,10 +72,10 @@ namespace {
 
 std::string mismatch(const Failure& failure, const Layout& layout) {
   std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);
-  const bool hashes = failure.field == HelloField::model || failure.field == HelloField::data ||
-                      failure.field == HelloField::optimizer || failure.field == HelloField::transfer ||
-                      failure.field == HelloField::rank;
-  if (failure.field == HelloField::scheme) {
+  const bool hashes = failure.field == RunSetting::model || failure.field == RunSetting::data ||
+                      failure.field == RunSetting::optimizer || failure.field == RunSetting::transfer ||
+                      failure.field == RunSetting::rank;
+  if (failure.field == RunSetting::scheme) {
     text += ": " + describe_difference(failure.theirs, failure.ours, layout);
   } else if (!hashes) {
     text += ": " + std::to_string(failure.theirs) + " there, " + std::to_string(failure.ours) + " here";

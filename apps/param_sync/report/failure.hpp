@@ -5,6 +5,7 @@
 
 #include "gpusock/endpoint.hpp"
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -28,8 +29,8 @@ enum class FailureKind : std::uint32_t {
   late,         ///< no peer in particular: what a kernel waited for did not happen in time
 };
 
-/// The settings that all nodes must share, in the order they are compared.
-enum class HelloField : std::uint32_t {
+/// The settings that all nodes of a run must share, in the order in which they are compared.
+enum class RunSetting : std::uint32_t {
   none,
   version,
   nodes,
@@ -42,18 +43,24 @@ enum class HelloField : std::uint32_t {
   scheme,      ///< of each layer
   transfer,    ///< --fuse, --slots, --budget
   first_step,  ///< which --resume has found
-  rank
+  rank         ///< no setting: two nodes claim one rank, or another node is at the address of one
 };
 
+/// Of the settings' meaning. Version 9: a model is told by its layers' descriptions.
+inline constexpr std::uint64_t kRunSettingsVersion = 9;
+
+/// By RunSetting; the first is not used.
+using RunSettings = std::array<std::uint64_t, static_cast<std::size_t>(RunSetting::rank)>;
+
 /// A setting in words, with the options that decide it.
-std::string field_name(HelloField field);
+std::string field_name(RunSetting field);
 
 /// Why a node could not go on.
 struct Failure {
   FailureKind kind = FailureKind::none;
   std::int32_t rank = -1;  ///< the peer, where it is one
   std::int32_t error = 0;  ///< errno, positive; 0 where the peer closed its connection
-  HelloField field = HelloField::none;
+  RunSetting field = RunSetting::none;
   std::uint64_t ours = 0;    ///< mismatch: this node's value
   std::uint64_t theirs = 0;  ///< mismatch: the peer's
   std::int32_t teller = -1;

@@ -3,13 +3,11 @@
 #include "report/lane_stall.hpp"
 #include "training/collect.cuh"
 #include "training/exchange.cuh"
-#include "training/hello.cuh"
 #include "training/node_impl.cuh"
 #include "training/queued.hpp"
-#include "training/watch.cuh"
+#include "training/run_settings.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -22,7 +20,6 @@ namespace {
 // which node was lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
-constexpr auto kSetupTurn = std::chrono::milliseconds(1);
 constexpr auto kSayingTurn = std::chrono::microseconds(100);
 
 using SteadyClock = std::chrono::steady_clock;
@@ -45,18 +42,29 @@ gpusock::DeviceBuffer<std::int32_t> computed_exchanges(gpusock::Context& context
   return on_device;
 }
 
-/// True if a lane has seen the end of a peer's connection.
-bool has_ended(const Failure& record) {
+/// True if a peer may have told why it ends: no connection to it came about, or one has ended.
+bool may_have_told(const Failure& record) {
+  if (record.kind == FailureKind::connect || record.kind == FailureKind::accept) return true;
   const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
   return of_peer && (record.error == 0 || record.error == ECONNRESET || record.error == EPIPE);
 }
 
 /// What a node tells of its failure.
-std::uint8_t word_of(const Failure& record) {
+LastWord word_of(const Failure& record) {
   const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
                     (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
                      record.kind == FailureKind::end || record.kind == FailureKind::told);
-  return static_cast<std::uint8_t>(lost ? kFirstLost + record.rank : int{kFailed});
+  return lost ? LastWord{.why = LastWord::Why::lost, .rank = record.rank} : LastWord{};
+}
+
+/// What the executor compares of its own follows from the run's settings, if both nodes run the same program.
+RunSetting setting_of(executor::ChannelHelloField field) {
+  using Field = executor::ChannelHelloField;
+  if (field == Field::nodes) return RunSetting::nodes;
+  if (field == Field::rank) return RunSetting::rank;
+  const int index = static_cast<int>(field) - static_cast<int>(Field::program);
+  const bool is_own = index > 0 && index < static_cast<int>(RunSetting::rank);
+  return is_own ? static_cast<RunSetting>(index) : RunSetting::version;
 }
 
 Loss::Cause cause_of(const Failure& record) {
@@ -87,7 +95,6 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       activations(context, plan.layout, plan.batch),
       test_activations(context, plan.layout, kEvaluationRows),
       memory(context, run, plan),
-      listening(context, 1),
       board(context, 1),
       losses(context, plan.steps),
       step_times_ns(context, plan.steps),
@@ -95,17 +102,16 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       image(context, config.checkpoint_folder.empty() ? 1 : memory.weights.size() + memory.states.size()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.size(), plan.layout.size()))) {
-  for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
+  for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = {};
   if (!config.checkpoint_folder.empty()) {
-    const NodeHello settings = hello();
-    checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings.value);
+    checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings());
     if (!config.resume.empty()) resume();
   }
   prepare_residents();
 }
 
 Node::Impl::~Impl() {
-  say_last(kFailed);  // where this node's end has another cause than those that check() tells
+  say_last({});  // where this node's end has another cause than those that check() tells
   end_kernels();
 }
 
@@ -114,7 +120,7 @@ std::string Node::Impl::end_kernels() noexcept {
   std::string fault;
   end_waits(memory.stop[0]);
   context.cancel();
-  for (gpusock::Stream* stream : {&compute, &accepting}) {
+  for (gpusock::Stream* stream : {&compute, &watching}) {
     try {
       stream->synchronize();
     } catch (const gpusock::Error& error) {
@@ -132,6 +138,7 @@ std::string Node::Impl::end_kernels() noexcept {
 NodeState Node::Impl::state() {
   NodeState node = memory.state();
   node.net = context.net();
+  node.words = exchange.last_words();
   node.nodes = config.nodes;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
@@ -141,23 +148,7 @@ NodeState Node::Impl::state() {
   return node;
 }
 
-NodeHello Node::Impl::hello() const {
-  NodeHello hello;
-  hello.rank = config.rank;
-  hello[HelloField::nodes] = static_cast<std::uint64_t>(config.nodes);
-  hello[HelloField::model] = plan.layout.fingerprint();
-  hello[HelloField::data] = data.fingerprint();
-  hello[HelloField::steps] = plan.steps;
-  hello[HelloField::batch] = config.batch;
-  hello[HelloField::seed] = config.seed;
-  hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
-                                 std::bit_cast<std::uint32_t>(config.momentum);
-  hello[HelloField::scheme] = code_of(exchange_plan.schemes);
-  hello[HelloField::transfer] = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
-                                      config.fuse_bytes | static_cast<std::uint64_t>(config.slots) << 32);
-  hello[HelloField::first_step] = first_step;
-  return hello;
-}
+RunSettings Node::Impl::settings() const { return run_settings(config, data, plan, exchange_plan, first_step); }
 
 /// Before any kernel runs.
 void Node::Impl::resume() {
@@ -182,48 +173,43 @@ std::optional<Failure> Node::Impl::failure() {
   if (lanes->kind == executor::ExecutionFailureKind::send) record.kind = FailureKind::send;
   if (lanes->kind == executor::ExecutionFailureKind::late) record.kind = FailureKind::late;
   if (lanes->channel >= 0) record.rank = exchange.channels()[static_cast<std::size_t>(lanes->channel)].peer;
+  if (record.kind == FailureKind::mismatch) {
+    if (record.rank < 0) record.rank = lanes->lost;
+    record.field = setting_of(lanes->field);
+    record.ours = lanes->ours;
+    record.theirs = lanes->theirs;
+  }
   return record;
 }
 
-/// Lanes have failed with a peer: which rank the peer has lost, if it has not ended first.
+/// The executor has failed with a peer: which rank the peer has lost, if it has not ended first.
 void Node::Impl::ask_peer(Failure& record) noexcept {
   if (record.rank < 0 || peer_count == 0) return;
   try {
-    gpusock::launch(context, {.stream = &accepting}, hear_peer, state(), record.rank, heard.data());
-    accepting.synchronize();  // watch_nodes() ends as the run has failed
+    gpusock::launch(context, {.stream = &watching}, hear_peer, state(), record.rank, heard.data());
+    watching.synchronize();  // watch_nodes() ends as the run has failed
   } catch (const gpusock::Error&) {
     return;  // a kernel has faulted, which the caller tells
   }
-  const std::uint8_t word = heard[static_cast<std::size_t>(record.rank)];
-  if (word == kEndedMute && in_training(record)) return;
-  if (word == kNothingSaid && !in_training(record)) return;
-  record = failure_of(word, record.rank);
+  const Heard& told = heard[static_cast<std::size_t>(record.rank)];
+  if (told.what == Heard::What::mute_end && in_training(record)) return;
+  if (told.what == Heard::What::nothing && !in_training(record)) return;
+  record = failure_of(told, record.rank);
 }
 
 /// Tells all others this node's last word, so that they do not take its end for the cause. Only the first call says
 /// anything. When it returns, the others have been told, or cannot be. Any thread may call it.
-void Node::Impl::say_last(std::uint8_t word) noexcept {
+void Node::Impl::say_last(const LastWord& word) noexcept {
   constexpr auto kPatience = std::chrono::seconds(10);  // only a device that has failed takes so long
   const std::lock_guard lock(saying);
   if (std::exchange(last_said, true) || peer_count == 0) return;
   try {
-    gpusock::launch(context, {}, tell_word, state(), word, said.data());
+    gpusock::launch(context, {}, tell_word, exchange.last_words(), word, said.data());
   } catch (const gpusock::Error&) {
     return;  // a kernel has faulted, which end_kernels() tells
   }
   const auto until = SteadyClock::now() + kPatience;
   while (!has_said(said[0]) && SteadyClock::now() < until) std::this_thread::sleep_for(kSayingTurn);
-}
-
-/// The executor's channels could not be opened. Throws.
-void Node::Impl::fail_connecting(const gpusock::Error& error) {
-  if (stopping) throw Interrupted();
-  Failure record = failure().value_or(Failure{});
-  const bool of_peer = record.kind == FailureKind::connect || record.kind == FailureKind::accept;
-  if (of_peer) ask_peer(record);
-  say_last(word_of(record));
-  if (!in_training(record)) throw NodeFailure(error.what());
-  throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
 }
 
 gpusock::Endpoint Node::Impl::address_of(int rank) const {
@@ -232,7 +218,7 @@ gpusock::Endpoint Node::Impl::address_of(int rank) const {
 }
 
 /// Tells the observer, then the other nodes, and gives them time to see it.
-void Node::Impl::tell(const Loss& loss, std::uint8_t word) {
+void Node::Impl::tell(const Loss& loss, const LastWord& word) {
   if (observer.tell) observer.tell(loss);
   say_last(word);
   if (observer.await_others) return observer.await_others();
@@ -243,7 +229,7 @@ void Node::Impl::tell(const Loss& loss, std::uint8_t word) {
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
     Failure record = *recorded;
-    if (!stopping && has_ended(record)) ask_peer(record);
+    if (!stopping && may_have_told(record)) ask_peer(record);
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.cause = cause_of(record);
@@ -257,16 +243,6 @@ void Node::Impl::check() {
     if (!stopping) throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
   }
   if (stopping) throw Interrupted();
-}
-
-/// Waits for a stream's kernels, but no longer than until one of them fails: others may wait for that node in vain.
-void Node::Impl::await_setup(gpusock::Stream& stream) {
-  while (!stream.idle()) {
-    check();
-    std::this_thread::sleep_for(kSetupTurn);
-  }
-  stream.synchronize();
-  check();
 }
 
 Progress Node::Impl::progress(SteadyClock::time_point start) const {
@@ -313,37 +289,16 @@ Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   Impl& node = *impl_;
-  gpusock::Endpoint listening_at = at;
-  listening_at.ring_bytes = static_cast<std::uint32_t>(node.exchange_plan.ring_bytes);
-  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), listening_at, kNodesMax,
-                  node.listening.data());
-  node.compute.synchronize();
-  if (node.listening[0].socket < 0) {
-    const Failure failed{FailureKind::listen, node.config.rank, -node.listening[0].socket};
+  try {
+    return node.exchange.listen(at);
+  } catch (const gpusock::Error& error) {
     node.check();
+    const Failure failed{FailureKind::listen, node.config.rank, error.code().value()};
     throw NodeFailure(describe(failed, node.config.rank, at, node.plan.layout));
   }
-  return node.listening[0].at;
 }
 
-void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
-  Impl& node = *impl_;
-  node.addresses = peers;
-  if (node.peer_count == 0) return;
-  node.memory.endpoints.copy_in(peers);
-  const auto grid = static_cast<unsigned>(node.peer_count);
-  const NodeHello hello = node.hello();
-  NodeState setting_up = node.state();
-  setting_up.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
-  gpusock::launch(node.context, {.stream = &node.accepting}, accept_peers, setting_up, hello, node.listening[0].socket);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.compute}, connect_peers, setting_up, hello,
-                  node.memory.endpoints.data());
-  node.await_setup(node.compute);
-  node.await_setup(node.accepting);
-  gpusock::launch(node.context, {.stream = &node.accepting}, meet_nodes, setting_up, node.heard.data());
-  node.await_setup(node.accepting);
-  node.connect_exchange();
-}
+void Node::connect(const std::vector<gpusock::Endpoint>& peers) { impl_->connect_exchange(peers); }
 
 NodeReport Node::train(const ProgressSink& progress) {
   Impl& node = *impl_;
@@ -390,7 +345,7 @@ std::vector<float> Node::weights() const { return impl_->memory.final_weights();
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;
-  impl_->say_last(kInterrupted);  // no call tells anything any more once the context is ended
+  impl_->say_last({.why = LastWord::Why::interrupted});  // no call tells anything any more once the context is ended
   end_waits(impl_->memory.stop[0]);
   impl_->context.cancel();
 }

@@ -8,9 +8,9 @@
 #include "plan/exchange_plan.hpp"
 #include "plan/plan.hpp"
 #include "training/factor_layers.cuh"
-#include "training/hello.cuh"
 #include "training/node.hpp"
 #include "training/node_memory.cuh"
+#include "training/watch.cuh"
 
 #include "gpusock/gpusock.hpp"
 
@@ -30,7 +30,7 @@ struct Node::Impl {
   ~Impl();
 
   NodeState state();
-  NodeHello hello() const;
+  RunSettings settings() const;
   void launch_step(std::uint64_t step);
   void prepare_residents();
   void launch_residents();
@@ -40,7 +40,7 @@ struct Node::Impl {
   void launch_backward(int layer, std::uint64_t step);
   void launch_factors(std::uint64_t step, const std::function<void()>& mark);
   executor::Exchanged exchanged(std::size_t bucket) const;
-  void connect_exchange();
+  void connect_exchange(const std::vector<gpusock::Endpoint>& peers);
   void await_residents();
   std::uint64_t blocks_of(const Bucket& bucket) const;
   std::uint64_t* marks_of(std::uint64_t step);
@@ -52,11 +52,9 @@ struct Node::Impl {
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
   void ask_peer(Failure& record) noexcept;
-  void say_last(std::uint8_t word) noexcept;
-  void tell(const Loss& loss, std::uint8_t word);
-  [[noreturn]] void fail_connecting(const gpusock::Error& error);
+  void say_last(const LastWord& word) noexcept;
+  void tell(const Loss& loss, const LastWord& word);
   gpusock::Endpoint address_of(int rank) const;
-  void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   Progress progress(std::chrono::steady_clock::time_point start) const;
   std::string end_kernels() noexcept;
@@ -72,7 +70,7 @@ struct Node::Impl {
   gpusock::Context context;
   // With the lanes' one, three streams: on a GPU a process has at most 32, for all of its nodes.
   gpusock::Stream compute{context};
-  gpusock::Stream accepting{context};
+  gpusock::Stream watching{context};
   std::atomic<bool> stopping{false};
   std::vector<gpusock::Endpoint> addresses;
 
@@ -84,7 +82,7 @@ struct Node::Impl {
   gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges of what a step hands over when it has computed all
                                                  ///< gradients
   gpusock::Mapped<std::uint64_t> ending;         ///< not 0 once this node has trained to its end
-  gpusock::Mapped<std::uint8_t> heard;           ///< by rank: what it has told of its end
+  gpusock::Mapped<Heard> heard;                  ///< by rank
   gpusock::Mapped<std::uint64_t> said;           ///< tell_word()'s
   std::mutex saying;
   bool last_said = false;  ///< the last word, or it is being said; `saying` guards it
@@ -95,7 +93,6 @@ struct Node::Impl {
   Activations activations;
   Activations test_activations;
   NodeMemory memory;
-  gpusock::Mapped<Listening> listening;
   gpusock::Mapped<StepBoard> board;
   gpusock::Mapped<float> losses;
   gpusock::Mapped<std::uint64_t> step_times_ns;  // when they were computed

@@ -2,8 +2,9 @@
 #include "param_sync/executor/handover.cuh"
 #include "training/exchange.cuh"
 #include "training/node_impl.cuh"
-#include "training/watch.cuh"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace param_sync {
@@ -15,18 +16,21 @@ executor::Settings Node::Impl::exchange_settings() const {
   settings.unit_bytes = exchange_plan.unit_bytes;
   settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
   settings.execution = exchange_plan.execution;
+  settings.last_words = executor::LastWordsBy::host;
   return settings;
 }
 
-/// When all nodes have compared their settings.
-void Node::Impl::connect_exchange() {
-  exchange.use_listener(listening[0].socket);
-  try {
-    exchange.begin_connect(addresses);
-    exchange.await_connect();
-  } catch (const gpusock::Error& error) {
-    fail_connecting(error);
+/// A block that has failed is heard of at once: another one may still wait for a rank that does not answer.
+void Node::Impl::connect_exchange(const std::vector<gpusock::Endpoint>& peers) {
+  constexpr auto kTurn = std::chrono::milliseconds(1);
+  addresses = peers;
+  exchange.begin_connect(peers, settings());
+  while (exchange.is_connecting()) {
+    check();
+    std::this_thread::sleep_for(kTurn);
   }
+  check();
+  exchange.await_connect();
 }
 
 /// What the lanes of a bucket exchange, and how often it is handed over in a step.
@@ -73,7 +77,7 @@ void Node::Impl::prepare_residents() {
 void Node::Impl::launch_residents() {
   exchange.start_resident();
   if (peer_count != 0)
-    gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data(), heard.data());
+    gpusock::launch(context, {.stream = &watching}, watch_nodes, state(), ending.data(), heard.data());
 }
 
 /// Blocks that compute a bucket's gradients.
@@ -94,7 +98,7 @@ void Node::Impl::await_residents() {
     gpusock::launch(context, {.stream = &compute}, leave, state());
     compute.synchronize();
   }
-  accepting.synchronize();
+  watching.synchronize();
 }
 
 }  // namespace param_sync

@@ -16,8 +16,6 @@ struct NodeMemory {
   gpusock::DeviceBuffer<float> weights, gradients, states;
   gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
                                                   ///< weights
-  gpusock::DeviceBuffer<gpusock::Socket> connected_sockets, accepted_sockets;
-  gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<Failure>> failure;
   gpusock::Mapped<std::uint64_t> stop;
@@ -27,16 +25,10 @@ struct NodeMemory {
         gradients(context, plan.layout.parameters()),
         states(context, state_floats(plan.update, plan.layout.parameters())),
         step_waited_ns(context, plan.steps),
-        connected_sockets(context, config.nodes),
-        accepted_sockets(context, config.nodes),
-        endpoints(context, config.nodes),
         failed(context, 1),
         failure(context, 1),
         stop(context, 1) {
     weights.copy_in(initial_weights(plan.layout, config.seed));
-    const std::vector<gpusock::Socket> none(config.nodes, -1);
-    connected_sockets.copy_in(none);
-    accepted_sockets.copy_in(none);
   }
 
   /// The pointers; the rest is the caller's to fill in.
@@ -45,8 +37,6 @@ struct NodeMemory {
     node.weights = weights.data();
     node.gradients = gradients.data();
     node.states = {states.data(), weights.size()};
-    node.connected_sockets = connected_sockets.data();
-    node.accepted_sockets = accepted_sockets.data();
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();

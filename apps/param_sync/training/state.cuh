@@ -12,6 +12,7 @@
 
 #include "layers/layer.cuh"
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/executor/last_words.cuh"
 #include "param_sync/wire/failure_record.cuh"
 #include "param_sync/detail/wait.cuh"
 #include "layout/layout.hpp"
@@ -31,16 +32,15 @@ struct NodeState {
   gpusock::Net net;
   std::int32_t nodes = 0;
   std::int32_t rank = 0;
-  std::uint64_t timeout_ns = 0;                  ///< for any wait on a peer
-  float* weights = nullptr;                      ///< layer after layer
-  float* gradients = nullptr;                    ///< as weights
-  UpdateStates states;                           ///< as weights; where this node makes them
-  gpusock::Socket* connected_sockets = nullptr;  ///< by rank: this node has connected them, and watches them
-  gpusock::Socket* accepted_sockets = nullptr;   ///< by rank: this node has accepted them
-  std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
-  FailureRecord<Failure>* failure = nullptr;     ///< mapped
-  std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
-  ExchangeWords* exchanges = nullptr;            ///< by bucket
+  std::uint64_t timeout_ns = 0;               ///< for any wait on a peer
+  float* weights = nullptr;                   ///< layer after layer
+  float* gradients = nullptr;                 ///< as weights
+  UpdateStates states;                        ///< as weights; where this node makes them
+  executor::LastWords words;                  ///< with all other nodes
+  std::uint64_t* failed = nullptr;            ///< not 0 once a kernel has failed
+  FailureRecord<Failure>* failure = nullptr;  ///< mapped
+  std::uint64_t* stop = nullptr;              ///< mapped: the host sets it to end the run
+  ExchangeWords* exchanges = nullptr;         ///< by bucket
   std::int32_t exchange_count = 0;
   executor::ExchangeTimes* times = nullptr;
 };
@@ -52,12 +52,6 @@ struct NodeLayer {
   std::uint32_t offset = 0;   ///< of its parameters in the model's
   std::int32_t exchange = 0;  ///< the bucket that brings its weights
 };
-
-/// The rank that a block of a grid of one for each peer is for: all but this node's own.
-__device__ inline int peer_of_block(const NodeState& node) {
-  const int block = static_cast<int>(blockIdx.x);
-  return block < node.rank ? block : block + 1;
-}
 
 /// True if a kernel has failed, or the host wants the run to end. One thread.
 __device__ inline bool ended(const NodeState& node) {
@@ -71,9 +65,8 @@ __device__ inline void fail(const NodeState& node, const Failure& what) {
   record_failure(*node.failed, *node.failure, what);
 }
 
-__device__ inline void fail(const NodeState& node, FailureKind kind, int rank, std::int64_t error,
-                            HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0) {
-  fail(node, Failure{kind, rank, static_cast<std::int32_t>(error), field, ours, theirs});
+__device__ inline void fail(const NodeState& node, FailureKind kind, int rank, std::int64_t error) {
+  fail(node, Failure{kind, rank, static_cast<std::int32_t>(error)});
 }
 
 /// Ends whatever kernels wait for. The host's; any thread.

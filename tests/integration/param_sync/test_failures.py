@@ -142,7 +142,14 @@ class Failures(Runs):
         node = self.start(*SMALL, "--rank", 0, "--peers", ",".join(addresses), "--timeout", 0.5)  # as many nodes as --peers lists
         status, _, err = self.end(node)
         self.assertEqual(status, 1)
-        self.assertIn(f"cannot reach rank 1 at {addresses[1]}: connection refused", err)
+        self.assertIn(f"rank 1 at {addresses[1]} has not connected: connection timed out", err)
+
+    def test_a_peer_that_cannot_be_reached_is_named(self):
+        addresses = support.own_addresses(2)
+        node = self.start(*SMALL, "--rank", 1, "--peers", ",".join(addresses), "--timeout", 0.5)
+        status, _, err = self.end(node)
+        self.assertEqual(status, 1)
+        self.assertIn(f"cannot reach rank 0 at {addresses[0]}: connection refused", err)
 
     def test_memory_that_cannot_be_shared_ends_a_run_at_once(self):
         """It was tried again until --timeout."""

@@ -191,6 +191,7 @@ class Training {
     executor::Settings settings;
     settings.ring_bytes = 4 << 10;
     settings.unit_bytes = shape.unit_bytes;
+    settings.last_words = executor::LastWordsBy::host;  // as a training has it
     settings.execution = execution;
     return settings;
   }

@@ -149,6 +149,34 @@ TEST(ExecutionFailure, OtherSchedulesAreRefused) {
   expect_says(error_of([&] { high.await_connect(); }), "schedules (hash)");
 }
 
+TEST(ExecutionFailure, OtherSettingsOfTheProgramAreRefused) {
+  Context contexts[2];
+  Executor low(contexts[0], settings_of(0), {make("ring", 2)}), high(contexts[1], settings_of(1), {make("ring", 2)});
+  const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
+  low.begin_connect(addresses, std::vector<std::uint64_t>{1, 2, 3});
+  high.begin_connect(addresses, std::vector<std::uint64_t>{1, 7, 3});
+  expect_says(error_of([&] { low.await_connect(); }), "a setting of the program is 0x7 there and 0x2 here");
+  expect_says(error_of([&] { high.await_connect(); }), "a setting of the program is 0x2 there and 0x7 here");
+  const auto failure = low.failure();
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(static_cast<int>(failure->field), static_cast<int>(executor::ChannelHelloField::program) + 1);
+  const std::vector<std::uint64_t> many(executor::kProgramSettingsMax + 1);
+  expect_says(error_of([&] { low.begin_connect(addresses, many); }), "at most 16 are compared");
+}
+
+TEST(ExecutionFailure, ARankAtTheAddressOfAnotherIsNamed) {
+  Context contexts[2];
+  Executor low(contexts[0], settings_of(1), {make("ring", 3)}), high(contexts[1], settings_of(2), {make("ring", 3)});
+  const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
+  low.begin_connect({addresses[1], addresses[0], addresses[1]});
+  high.begin_connect({addresses[0], addresses[0], addresses[1]});
+  const std::string where = "where rank 0 (";
+  expect_says(error_of([&] { high.await_connect(); }),
+              "rank 2: " + where + addresses[0].host_port() + ") is to be, rank 1 answers");
+  contexts[0].cancel();  // rank 2 accepts nobody
+  error_of([&] { low.await_connect(); });
+}
+
 TEST(ExecutionFailure, WhoIsNotThereIsNamed) {
   Context context;
   Settings settings = settings_of(0);
@@ -186,8 +214,9 @@ class FalseRank {
   executor::ChannelHello exchange_hello(executor::ChannelHello hello) {
     hello.rank = 1;
     send(hello);
-    return gpusock::test::receive_whole<executor::ChannelHello>(net_, socket_);
+    return receive_hello();
   }
+  executor::ChannelHello receive_hello() { return gpusock::test::receive_whole<executor::ChannelHello>(net_, socket_); }
   void close() { net_.close(gpusock::this_thread(), socket_); }
 
  private:
@@ -285,6 +314,30 @@ TEST(ExecutionFailure, StrangersAreTurnedAway) {
   same_number.send(of_no_channel);
   const std::string problem = rank.end([](FalseRank& other) { other.close(); });
   expect_says(problem, "rank 0: lost rank 1 (");
+}
+
+TEST(ExecutionFailure, ASecondProcessOfARankIsNamed) {
+  Played rank("mesh");  // with several channels
+  FalseRank first(rank.at), second(rank.at);
+  rank.executor.begin_connect({rank.at, rank.at});
+  first.exchange_hello(rank.hello());
+  executor::ChannelHello hello = rank.hello();
+  hello.rank = 1;
+  second.send(hello);
+  expect_says(error_of([&] { rank.executor.await_connect(); }), "two processes say that they are rank 1");
+}
+
+TEST(ExecutionFailure, ARankOfAnotherRunIsToldTheSettingsAndDisturbsNobody) {
+  Played rank;
+  FalseRank stranger(rank.at), first(rank.at);
+  rank.executor.begin_connect({rank.at, rank.at});
+  executor::ChannelHello other = rank.hello();
+  other[executor::ChannelHelloField::nodes] = 5;
+  other.rank = 4;
+  stranger.send(other);
+  EXPECT_EQ(stranger.receive_hello()[executor::ChannelHelloField::nodes], 2u);
+  first.exchange_hello(rank.hello());
+  EXPECT_EQ(error_of([&] { rank.executor.await_connect(); }), "");
 }
 
 TEST(ExecutionFailure, InvalidSettingsAreRefused) {

@@ -119,6 +119,7 @@ struct Memory {
 executor::Settings settings() {
   executor::Settings settings;
   settings.ring_bytes = 4 << 10;
+  settings.last_words = executor::LastWordsBy::host;  // as a training has it
   settings.execution = {.rank_order = true, .weights_apart = true};
   return settings;
 }

@@ -95,6 +95,7 @@ struct Training {
     executor::Settings settings;
     settings.ring_bytes = 4 << 10;
     settings.unit_bytes = 1000;
+    settings.last_words = executor::LastWordsBy::host;  // as a training has it
     settings.execution = {.rank_order = true, .weights_apart = true};
     return settings;
   }

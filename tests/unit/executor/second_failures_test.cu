@@ -121,7 +121,7 @@ class Played {
   static executor::Settings settings() {
     executor::Settings settings;
     settings.unit_bytes = 4096;
-    settings.last_words = true;
+    settings.last_words = executor::LastWordsBy::lanes;
     return settings;
   }
   static ChannelHello hello() {

@@ -29,8 +29,8 @@ const Checkpoint kTen{10, {1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}};
 const Checkpoint kTwenty{20, {6, 5, 4, 3, 2, 1}, {7, 8, 9, 10, 11, 12}};
 
 std::vector<std::uint64_t> settings_of(int nodes) {
-  std::vector<std::uint64_t> settings(static_cast<std::size_t>(HelloField::rank), 77);
-  settings[static_cast<std::size_t>(HelloField::nodes)] = static_cast<std::uint64_t>(nodes);
+  std::vector<std::uint64_t> settings(static_cast<std::size_t>(RunSetting::rank), 77);
+  settings[static_cast<std::size_t>(RunSetting::nodes)] = static_cast<std::uint64_t>(nodes);
   return settings;
 }
 

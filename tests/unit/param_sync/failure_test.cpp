@@ -30,14 +30,14 @@ TEST(Failure, TellsAnOrderlyEndFromAReset) {
 }
 
 TEST(Failure, SaysWhichSettingDiffers) {
-  EXPECT_THAT(told({FailureKind::mismatch, 1, EPROTO, HelloField::seed, 1, 2}, 0, {}),
+  EXPECT_THAT(told({FailureKind::mismatch, 1, EPROTO, RunSetting::seed, 1, 2}, 0, {}),
               HasSubstr("another --seed: 2 there, 1 here"));
 }
 
 // Two ranks with auto and other --prices were sent to look at --scheme, which was the same.
 TEST(Failure, NamesThePricesWhereSchemesDifferAndTheLayerAsTheSummaryDoes) {
   const auto code = [](const char* second) { return code_of({{"ps", ""}, {second, ""}}); };
-  const Failure failure{FailureKind::mismatch, 1, EPROTO, HelloField::scheme, code("mesh"), code("ring")};
+  const Failure failure{FailureKind::mismatch, 1, EPROTO, RunSetting::scheme, code("mesh"), code("ring")};
   EXPECT_THAT(
       told(failure, 0, {}),
       HasSubstr("another --scheme (or --prices, by which auto chooses): layer 16 x 8 has ring there, mesh here"));
@@ -110,7 +110,7 @@ TEST(Failure, IsOneWhereNodesOfOthersDoNotComeInTime) {
 TEST(Failure, EveryKindHasAMessageOfItsOwn) {
   for (auto kind = FailureKind::listen; kind <= FailureKind::late;
        kind = static_cast<FailureKind>(static_cast<std::uint32_t>(kind) + 1)) {
-    const std::string text = told({kind, 1, ETIMEDOUT, HelloField::nodes}, 0, kPeer);
+    const std::string text = told({kind, 1, ETIMEDOUT, RunSetting::nodes}, 0, kPeer);
     EXPECT_THAT(text, StartsWith("rank 0: "));
     EXPECT_THAT(text, ::testing::Not(HasSubstr("unknown")));
   }

@@ -35,22 +35,21 @@ __global__ void connect_all(gpusock::Net net, gpusock::Endpoint at, gpusock::Soc
 struct Nodes {
   explicit Nodes(int others)
       : sockets(context, static_cast<std::size_t>(1 + others)),
-        none(context, sockets.size()),
+        channels(context, sockets.size()),
         failed(context, 1),
         failure(context, 1),
         stop(context, 1) {
-    const std::vector<gpusock::Socket> closed(sockets.size(), -1);
-    sockets.copy_in(closed);
-    none.copy_in(closed);
+    sockets.copy_in(std::vector<gpusock::Socket>(sockets.size(), -1));
+    std::vector<executor::Channel> all;
+    for (int peer = 0; peer <= others; ++peer) all.push_back({peer, executor::kLastWordsChannel});
+    channels.copy_in(all);
   }
-  /// Rank 0, whose sockets to the others are these.
-  NodeState state(const gpusock::DeviceBuffer<gpusock::Socket>& push,
-                  const gpusock::DeviceBuffer<gpusock::Socket>& serve) {
+  /// Rank 0.
+  NodeState state() {
     NodeState node;
     node.net = context.net();
     node.nodes = static_cast<int>(sockets.size());
-    node.connected_sockets = push.data();
-    node.accepted_sockets = serve.data();
+    node.words = {node.net, channels.data(), sockets.data(), node.nodes, 0, nullptr};
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();
@@ -58,7 +57,8 @@ struct Nodes {
   }
 
   gpusock::Context context;
-  gpusock::DeviceBuffer<gpusock::Socket> sockets, none;
+  gpusock::DeviceBuffer<gpusock::Socket> sockets;
+  gpusock::DeviceBuffer<executor::Channel> channels;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<Failure>> failure;
   gpusock::Mapped<std::uint64_t> stop;
@@ -71,7 +71,7 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   gpusock::Stream watching(self.context);
   gpusock::Mapped<Opened> opened(self.context, 1);
   gpusock::Mapped<std::uint64_t> ending(self.context, 1);
-  gpusock::Mapped<std::uint8_t> heard(self.context, 1 + kOthers);
+  gpusock::Mapped<Heard> heard(self.context, 1 + kOthers);
   gpusock::launch(self.context, {}, open, self.context.net(), gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"),
                   opened.data());
   self.context.synchronize();
@@ -81,9 +81,8 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   self.context.synchronize();
   others.context.synchronize();
 
-  gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(self.sockets, self.none), ending.data(),
-                  heard.data());
-  gpusock::launch(others.context, {}, leave, others.state(others.none, others.sockets));
+  gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(), ending.data(), heard.data());
+  gpusock::launch(others.context, {}, leave, others.state());
   others.context.synchronize();
   const auto watched = std::async(std::launch::async, [&watching] { watching.synchronize(); });
   EXPECT_EQ(watched.wait_for(std::chrono::nanoseconds(gpusock::kPatienceNs)), std::future_status::ready);

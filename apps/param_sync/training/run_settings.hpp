@@ -1,0 +1,18 @@
+#pragma once
+/// @file The settings of a run that its nodes compare when they connect, and a checkpoint keeps.
+
+#include "data/dataset.hpp"
+#include "plan/exchange_plan.hpp"
+#include "plan/plan.hpp"
+#include "report/failure.hpp"
+#include "settings/config.hpp"
+
+#include <cstdint>
+
+namespace param_sync {
+
+/// Of a run that begins with step `first_step`. The plans are those of these settings and data.
+RunSettings run_settings(const Config& config, const Dataset& data, const Plan& plan, const ExchangePlan& exchange,
+                         std::uint64_t first_step);
+
+}  // namespace param_sync
