@@ -4,8 +4,9 @@
 ///
 /// Each rank has one more connection to each of its peers (kLastWordsChannel). Nothing but last words goes there, so
 /// they have room, and they come before the connection's end. A rank that was killed says nothing: its connection ends
-/// without a word. A rank whose wait has timed out takes the word of any peer. Each call is made by one thread: of the
-/// first lane that fails, or (LastWordsBy::host) of kernels of the program, of which one tells and another one hears.
+/// without a word. A rank whose wait has timed out takes the word of any peer. One thread makes each call. With
+/// LastWordsBy::lanes it is of the first lane that fails. With LastWordsBy::host one kernel of the program tells, and
+/// another one hears.
 
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
@@ -21,7 +22,7 @@ struct LastWord {
   static constexpr std::uint64_t kMagic = 0x64726f577473614c;  // "LastWord"
   enum class Why : std::uint32_t {
     lost,         ///< `rank` is lost, for certain
-    waits,        ///< `rank` was waited for in vain; a word of another kind follows, when it is known why
+    waits,        ///< the wait for `rank` has timed out; a word of another kind follows when the cause is known
     protocol,     ///< `rank` does not follow the schedule
     argument,     ///< `rank` was given an invalid argument
     unknown,      ///< the speaker does not know what it was
