@@ -12,8 +12,8 @@
 /// On a GPU a kernel that waits needs all its blocks that start the sum to be resident at the same time. If that is not
 /// sure, wait in a later kernel, on the same stream.
 
-#include "param_sync/detail/exchange_words.cuh"
-#include "param_sync/detail/wait.cuh"
+#include "param_sync/executor/exchange_words.cuh"
+#include "param_sync/executor/wait.cuh"
 #include "param_sync/resident.hpp"
 
 #include "gpusock/device.cuh"
@@ -30,7 +30,7 @@ namespace param_sync {
 __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t tensor) {
   __shared__ std::uint64_t number;
   __syncthreads();  // the whole block's writes come before its first thread's L9
-  if (threadIdx.x == 0) number = detail::hand_over(sums.words[tensor]) / sums.starting[tensor] + 1;
+  if (threadIdx.x == 0) number = executor::hand_over(sums.words[tensor]) / sums.starting[tensor] + 1;
   __syncthreads();
   return number;
 }
@@ -46,17 +46,17 @@ __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, st
   __syncthreads();  // all have read the result of the call before
   if (threadIdx.x == 0) {
     result = 0;
-    detail::await([&] { return detail::has_version(sums.words[tensor], number); },
-                  [&] {
-                    if (detail::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
-                      result = -ECANCELED;
-                    } else if (detail::has_ended(*sums.failed, nullptr)) {
-                      result = -ECONNRESET;
-                    } else if (until.passed()) {
-                      result = -ETIMEDOUT;
-                    }
-                    return result != 0;
-                  });
+    executor::await([&] { return executor::has_version(sums.words[tensor], number); },
+                    [&] {
+                      if (executor::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
+                        result = -ECANCELED;
+                      } else if (executor::has_ended(*sums.failed, nullptr)) {
+                        result = -ECONNRESET;
+                      } else if (until.passed()) {
+                        result = -ETIMEDOUT;
+                      }
+                      return result != 0;
+                    });
   }
   __syncthreads();
   return result;

@@ -11,15 +11,17 @@
 
 namespace param_sync {
 
-struct ExchangeWords;  ///< the words by which kernels and the summing blocks meet; opaque
+namespace executor {
+struct ExchangeWords;  // the words by which kernels and the summing blocks meet
+}
 
 /// What kernels need to start sums and to wait for them. Kernels take it by value. It is valid as long as its
 /// ResidentSums exists.
 struct SumsHandle {
-  ExchangeWords* words = nullptr;           ///< device memory: one for each tensor
-  const std::uint32_t* starting = nullptr;  ///< device memory: by tensor, ResidentTensor::starting_blocks
-  std::uint64_t* failed = nullptr;          ///< device memory: not 0 once a lane has failed
-  std::uint64_t* stop = nullptr;            ///< mapped: not 0 once the host ends all sums
+  executor::ExchangeWords* words = nullptr;  ///< device memory: one for each tensor
+  const std::uint32_t* starting = nullptr;   ///< device memory: by tensor, ResidentTensor::starting_blocks
+  std::uint64_t* failed = nullptr;           ///< device memory: not 0 once a lane has failed
+  std::uint64_t* stop = nullptr;             ///< mapped: not 0 once the host ends all sums
 };
 
 /// A tensor that kernels sum again and again.

@@ -98,7 +98,8 @@ stop_all() {
 }
 
 run_tests() {
-  local preset=$1 options=(-LE '^(rdma|gpu_shape|double)$') scale=${GPUSOCK_TEST_SCALE:-1}
+  local preset=$1 options=(-LE '^(rdma|gpu_shape|double)$') scale=${GPUSOCK_TEST_SCALE:-1} limit_s=300
+  [ "$tests_wanted" != all ] || limit_s=900 # a sanitizer's build of a test that is not made for it
   case "$preset" in
     # Sanitizers cost 5 to 20 times the time: the heavy tests do a share of their work, with every check still made.
     asan | tsan) scale=${GPUSOCK_TEST_SCALE:-0.05} ;;
@@ -111,6 +112,6 @@ run_tests() {
   rm -f "build/$preset/tests.xml"
   # Tests whose result could depend on what runs beside them say so themselves (RUN_SERIAL). Many wait more than they work:
   # three at a time keep two processors busy.
-  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout 300 -j3 --output-junit tests.xml --test-output-size-passed 1000000 \
+  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout "$limit_s" -j3 --output-junit tests.xml --test-output-size-passed 1000000 \
     "${options[@]}")
 }

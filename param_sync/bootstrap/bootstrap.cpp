@@ -4,6 +4,8 @@
 #include "param_sync/bootstrap/pmix_bootstrap.hpp"
 #include "param_sync/bootstrap/rendezvous.hpp"
 
+#include <cstdlib>
+
 namespace param_sync::bootstrap {
 namespace {
 
@@ -27,6 +29,10 @@ class PeerList : public Bootstrap {
 };
 
 }  // namespace
+
+std::optional<Launch> read_launch() {
+  return read_launch([](const char* name) { return std::getenv(name); }, pmix_is_there());
+}
 
 std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, std::uint64_t timeout_ns) {
   if (launch.pmix) return make_pmix_bootstrap(timeout_ns);

@@ -19,9 +19,9 @@ class MeetingFailure : public gpusock::Error {
   MeetingFailure(int error, const std::string& what, bool listening, const gpusock::Endpoint& at)
       : Error(error, what), tried(what), is_listening(listening), place(at) {}
 
-  std::string tried;
-  bool is_listening;  ///< else connecting
-  gpusock::Endpoint place;
+  std::string tried;        ///< what was tried, and where
+  bool is_listening;        ///< true: this rank could not listen there; false: it could not connect
+  gpusock::Endpoint place;  ///< where
 };
 
 /// One way of bootstrap. Calls that wait give up at the deadline with which it was made. They throw gpusock::Error:
@@ -31,7 +31,9 @@ class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
 
+  /// The rank of this process.
   int rank() const { return rank_; }
+  /// How many ranks there are.
   int size() const { return size_; }
 
   /// Where this rank is to listen. May wait for another rank.
@@ -44,8 +46,8 @@ class Bootstrap {
   virtual void interrupt() noexcept {}
 
  protected:
-  int rank_ = 0;
-  int size_ = 1;
+  int rank_ = 0;  ///< what rank() returns
+  int size_ = 1;  ///< what size() returns
 };
 
 /// The way that `launch` names. Throws gpusock::Error.

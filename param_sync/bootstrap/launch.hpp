@@ -14,7 +14,7 @@ inline constexpr int kRanksMax = 64;  ///< of a launcher
 /// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the ranks find each other; none
 /// where there is one rank only.
 struct Launch {
-  int rank = 0;
+  int rank = 0;                      ///< of this process
   int size = 0;                      ///< 0: only PMIx knows
   std::string source{};              ///< the variable that holds the rank, for messages
   std::vector<std::string> peers{};  ///< HOST:PORT of each rank
@@ -34,5 +34,8 @@ using Environment = std::function<const char*(const char*)>;
 /// PMIx, MASTER_ADDR and MASTER_PORT, or on the first host of Slurm's list. Throws gpusock::Error (EINVAL) that names
 /// the variables where they are half set or contradict each other.
 std::optional<Launch> read_launch(const Environment& variable, bool with_pmix);
+
+/// The same of this process's environment. PMIx is asked if the library was built with it and libpmix is installed.
+std::optional<Launch> read_launch();
 
 }  // namespace param_sync::bootstrap

@@ -13,16 +13,17 @@ namespace param_sync::codec {
 
 class TopK;
 
+/// Of each tensor the floats that changed most are sent, and the rest is kept for later steps.
 struct TopKSettings {
-  using Codec = TopK;
+  using Codec = TopK;  ///< what kernels have
   /// Of what a rank sends in a step, on average over all steps until then; the last step sends what is left.
   std::uint64_t budget_bytes = 0;
 };
 
 /// A float of a tensor, and what is added to it (gradients) or becomes it (weights).
 struct Change {
-  std::uint32_t index = 0;
-  float value = 0;
+  std::uint32_t index = 0;  ///< of the float in its part
+  float value = 0;          ///< what is added, or the new weight
 };
 
 /// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers

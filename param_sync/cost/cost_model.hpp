@@ -8,28 +8,30 @@ namespace param_sync::cost {
 
 /// What the cost model needs of a schedule.
 struct Costs {
-  int chunks = 1;
-  int rounds = 0;
-  double messages = 0;       ///< through the busiest port
-  double port_chunks = 0;    ///< and chunks
-  double lane_messages = 0;  ///< of the busiest lane, or of a rank's rounds one after the other
-  double lane_chunks = 0;
+  int chunks = 1;              ///< of the tensor
+  int rounds = 0;              ///< Counts::rounds
+  double messages = 0;         ///< through the busiest port
+  double port_chunks = 0;      ///< through the busiest port
+  double lane_messages = 0;    ///< of the busiest lane, or of a rank's rounds one after the other
+  double lane_chunks = 0;      ///< of the same lane
   double message_chunks = 0;   ///< a message's mean size
   int waiting_rounds = 0;      ///< in which the rank of that port does not send
   double reduced_chunks = 0;   ///< added one after the other with nothing else to do
   double hidden_messages = 0;  ///< added by one lane while the next one arrives
-  double hidden_chunks = 0;
+  double hidden_chunks = 0;    ///< in these messages
 };
 
+/// `counts`: what check() has found for this schedule.
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts);
 
 /// How often a schedule pays each price of a network: its time is linear in them.
 struct Terms {
-  double latencies = 0;
-  double overheads = 0;
+  double latencies = 0;    ///< NetworkModel::latency_s
+  double overheads = 0;    ///< NetworkModel::overhead_s
   double bytes = 0;        ///< through the port
   double added_bytes = 0;  ///< by a lane
 
+  /// The time, at these prices.
   double seconds(const NetworkModel& model) const;
 };
 

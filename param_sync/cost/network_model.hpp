@@ -11,7 +11,7 @@ namespace param_sync::cost {
 /// each for every link. A message of n bytes keeps a port for `overhead_s` + n / bandwidth, and arrives `latency_s`
 /// after it left.
 struct NetworkModel {
-  double latency_s = 50e-6;
+  double latency_s = 50e-6;                    ///< from a message's leaving to its arrival
   double overhead_s = 1e-6;                    ///< of each message
   double bandwidth = 1.25e9;                   ///< bytes/s: 10 Gb/s
   double reduce_bandwidth = 10e9;              ///< bytes/s that a lane adds, or applies the optimizer to

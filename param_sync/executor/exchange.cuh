@@ -3,7 +3,7 @@
 
 #include "param_sync/executor/run.cuh"
 #include "param_sync/executor/traced_op.hpp"
-#include "param_sync/executor/words.cuh"
+#include "param_sync/executor/exchange_words.cuh"
 
 #include <cstdint>
 

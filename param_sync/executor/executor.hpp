@@ -3,6 +3,7 @@
 
 #include "param_sync/codec/codec.hpp"
 #include "param_sync/update/update.hpp"
+#include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
 #include "param_sync/executor/traced_op.hpp"
 #include "param_sync/schedule/schedule.hpp"
@@ -14,10 +15,6 @@
 #include <optional>
 #include <span>
 #include <vector>
-
-namespace param_sync {
-struct ExchangeWords;  // detail/exchange_words.cuh
-}
 
 namespace param_sync::executor {
 
@@ -31,14 +28,14 @@ enum class LastWordsBy {
 
 /// The same on all ranks, but for `rank`.
 struct Settings {
-  int rank = 0;
+  int rank = 0;                          ///< this rank, from 0
   std::uint64_t ring_bytes = 512 << 10;  ///< of each connection, each way; a power of two, 4 KiB to 64 MiB
   std::uint64_t unit_bytes = 0;  ///< what a pass moves of a chunk at most; with a message's header it fits into a ring.
                                  ///< 0: as much as fits, at most 256 KiB
-  std::uint64_t connect_timeout_ns = 30'000'000'000;
-  unsigned threads = 0;  ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
-  Execution execution;
-  LastWordsBy last_words = LastWordsBy::nobody;
+  std::uint64_t connect_timeout_ns = 30'000'000'000;  ///< how long opening all channels may take
+  unsigned threads = 0;                               ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
+  Execution execution;                                ///< of all schedules
+  LastWordsBy last_words = LastWordsBy::nobody;       ///< who tells other ranks why this one fails
 };
 
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
@@ -50,27 +47,26 @@ struct Optimizing {
                    ///< then
 };
 
-using param_sync::ExchangeWords;
-struct ExchangeTimes;     // handover.cuh
-struct ExecutionFailure;  // failure.hpp
-struct LastWords;         // last_words.cuh
-struct Places;            // place.cuh
+struct ExchangeWords;  // exchange_words.cuh
+struct ExchangeTimes;  // handover.cuh
+struct LastWords;      // last_words.cuh
+struct Places;         // place.cuh
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
 struct Exchanged {
-  std::size_t schedule = 0;  ///< index; of an all-reduce or a parameter server
-  float* gradients = nullptr;
-  std::uint64_t count = 0;
-  Optimizing optimizing;
-  bool in_place = false;  ///< all kernels that write the gradients do so by Destination (place.cuh), by those of
-                          ///< places()
+  std::size_t schedule = 0;    ///< index; of an all-reduce or a parameter server
+  float* gradients = nullptr;  ///< memory that kernels reach; also where an all-reduce leaves the sums
+  std::uint64_t count = 0;     ///< floats
+  Optimizing optimizing;       ///< what the owner of a chunk does with its sum
+  bool in_place = false;       ///< all kernels that write the gradients do so by Destination (place.cuh), by those of
+                               ///< places()
   std::uint64_t ready_per_step = 1;  ///< so often its gradients are handed over in a step: once by each block
 };
 
 /// What resident lanes share with the other kernels of a training. Pointers are to device memory, unless they say
 /// otherwise.
 struct Residence {
-  std::uint64_t steps = 0;
+  std::uint64_t steps = 0;          ///< of the training: resident lanes end after them
   std::uint64_t timeout_ns = 0;     ///< for any wait on another rank
   ExchangeWords* words = nullptr;   ///< one for each tensor, 0 at the beginning
   ExchangeTimes* times = nullptr;   ///< 0 at the beginning
@@ -146,7 +142,7 @@ class Executor {
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
   /// gradients over with hand_over(), and has_version() says when the weights are there
-  /// (param_sync/detail/exchange_words.cuh). At most once, and no start() before or after.
+  /// (param_sync/executor/exchange_words.cuh). At most once, and no start() before or after.
   void start_resident();
 
   /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.
@@ -167,7 +163,9 @@ class Executor {
   /// setting.
   LastWords last_words() const;
 
+  /// All channels of this rank, in order.
   const std::vector<Channel>& channels() const;
+  /// One of the schedules that the constructor was given.
   const schedule::Schedule& schedule(std::size_t index) const;
 
  private:

@@ -11,19 +11,24 @@ namespace param_sync::executor {
 /// u vᵀ. Ranks' factors lie one after the other in a tensor: the gathered tensor of an all-gather. Each rank's are its
 /// samples' u (`rows` floats each), then their v (`columns` floats each).
 struct FactorLayout {
-  std::uint32_t rows = 0;
-  std::uint32_t columns = 0;
+  std::uint32_t rows = 0;     ///< of the weights: outputs of the layer
+  std::uint32_t columns = 0;  ///< of the weights: inputs of the layer
   std::uint32_t samples = 0;  ///< of each rank
-  std::uint32_t ranks = 1;
+  std::uint32_t ranks = 1;    ///< that give factors
 
+  /// Floats that one rank gives.
   GPUSOCK_FN std::uint64_t floats_of_rank() const {
     return std::uint64_t{samples} * (std::uint64_t{rows} + std::uint64_t{columns});
   }
+  /// Floats that all ranks give.
   GPUSOCK_FN std::uint64_t gathered_floats() const { return ranks * floats_of_rank(); }
+  /// Floats of the gradient.
   GPUSOCK_FN std::uint64_t gradient_floats() const { return std::uint64_t{rows} * columns; }
+  /// Where the u of a rank's sample begins.
   GPUSOCK_FN std::uint64_t u_begin(std::uint32_t rank, std::uint32_t sample) const {
     return rank * floats_of_rank() + std::uint64_t{sample} * rows;
   }
+  /// Where the v of a rank's sample begins.
   GPUSOCK_FN std::uint64_t v_begin(std::uint32_t rank, std::uint32_t sample) const {
     return u_begin(rank, samples) + std::uint64_t{sample} * columns;
   }

@@ -9,6 +9,7 @@
 
 namespace param_sync::executor {
 
+/// What a rank could not do.
 enum class ExecutionFailureKind : std::uint32_t {
   none,
   listen,    ///< this rank could not listen
@@ -48,37 +49,39 @@ enum class ChannelHelloField : std::uint32_t {
   schedules,
   rank  ///< no setting: two processes claim the same rank, or another rank is at the address of one
 };
-inline constexpr int kChannelHelloFields = static_cast<int>(ChannelHelloField::rank);
+inline constexpr int kChannelHelloFields = static_cast<int>(ChannelHelloField::rank);  ///< values that are compared
 
 /// The first bytes of each message.
 struct MessageHeader {
-  static constexpr std::uint32_t kMagic = 0x45537350;           // "PsSE"
-  static constexpr std::uint32_t kMagicOfChanges = 0x43537350;  // "PsSC": changes follow, each as long as two floats
-  std::uint32_t magic = kMagic;
-  std::uint32_t chunk = 0;
-  std::uint32_t count = 0;
-  std::uint32_t pass = 0;
-  std::uint32_t run = 0;        ///< Run::number, modulo 2^32
-  std::uint32_t operation = 0;  ///< Run::operation
-  std::uint64_t floats = 0;     ///< that follow; of changes twice as many
+  static constexpr std::uint32_t kMagic = 0x45537350;           ///< "PsSE": floats follow
+  static constexpr std::uint32_t kMagicOfChanges = 0x43537350;  ///< "PsSC": changes follow, each as long as two floats
+  std::uint32_t magic = kMagic;                                 ///< what follows
+  std::uint32_t chunk = 0;                                      ///< the first one
+  std::uint32_t count = 0;                                      ///< chunks; 0: a signal
+  std::uint32_t pass = 0;                                       ///< of the run, from 0 (Cut)
+  std::uint32_t run = 0;                                        ///< Run::number, modulo 2^32
+  std::uint32_t operation = 0;                                  ///< Run::operation
+  std::uint64_t floats = 0;                                     ///< that follow; of changes twice as many
+  /// Equal members.
   bool operator==(const MessageHeader&) const = default;
 };
 static_assert(sizeof(MessageHeader) == 32);
 
+/// Why a run ended, and where. Members without a meaning for its kind keep their defaults.
 struct ExecutionFailure {
-  ExecutionFailureKind kind = ExecutionFailureKind::none;
-  std::int32_t channel = -1;   ///< index, where it is about one
-  std::int32_t error = 0;      ///< errno, positive; 0 where the peer ended its connection
-  std::int32_t schedule = -1;  ///< index of the one that ran; -1: none yet
-  std::int32_t lane = -1;
-  std::int32_t op = -1;  ///< index in the lane
-  Blame blame = Blame::none;
+  ExecutionFailureKind kind = ExecutionFailureKind::none;  ///< what this rank could not do
+  std::int32_t channel = -1;                               ///< index, where it is about one
+  std::int32_t error = 0;                                  ///< errno, positive; 0 where the peer ended its connection
+  std::int32_t schedule = -1;                              ///< index of the one that ran; -1: none yet
+  std::int32_t lane = -1;                                  ///< of the schedule
+  std::int32_t op = -1;                                    ///< index in the lane
+  Blame blame = Blame::none;                               ///< who is lost
   std::int32_t lost = -1;  ///< rank, where `blame` says so; mismatch of `rank`: what the other side says to be
-  ChannelHelloField field = ChannelHelloField::none;
-  std::uint64_t ours = 0;       ///< mismatch: this rank's value
-  std::uint64_t theirs = 0;     ///< mismatch: the other rank's
-  MessageHeader expected = {};  ///< message
-  MessageHeader got = {};       ///< message
+  ChannelHelloField field = ChannelHelloField::none;  ///< mismatch: what differs
+  std::uint64_t ours = 0;                             ///< mismatch: this rank's value
+  std::uint64_t theirs = 0;                           ///< mismatch: the other rank's
+  MessageHeader expected = {};                        ///< message
+  MessageHeader got = {};                             ///< message
 };
 
 /// "rank 2: lost rank 1: ...", and what to do. `addresses`: of the ranks, where they are known.

@@ -1,10 +1,9 @@
 #pragma once
-/// @file What resident lanes and the kernels that compute share: their words (param_sync/detail/exchange_words.cuh),
+/// @file What resident lanes and the kernels that compute share: their words (param_sync/executor/exchange_words.cuh),
 /// and times.
 
-#include "param_sync/executor/run.cuh"
-#include "param_sync/executor/traced_op.hpp"
-#include "param_sync/executor/words.cuh"
+#include "param_sync/executor/exchange_words.cuh"
+#include "param_sync/executor/wait.cuh"
 
 #include <cstdint>
 

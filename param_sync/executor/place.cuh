@@ -13,7 +13,7 @@
 /// kernel runs any more. So blocks may write there whatever becomes of the connection meanwhile.
 
 #include "param_sync/executor/program.hpp"
-#include "param_sync/executor/words.cuh"
+#include "param_sync/executor/exchange_words.cuh"
 
 #include <cstdint>
 
@@ -25,9 +25,11 @@ struct Place {
   std::uint64_t settled;       ///< a word; it grows: see below
   float* first;                ///< the room, of step `settled`
   std::uint64_t first_floats;  ///< that lie there; the others follow at `rest`, past the ring's end
-  float* rest;
+  float* rest;                 ///< where the others lie, or none
 
+  /// What `settled` is where the tensor gets the floats of this step.
   GPUSOCK_FN static std::uint64_t in_tensor(std::uint64_t step) { return 2 * step + 1; }
+  /// What `settled` is where the ring gets them.
   GPUSOCK_FN static std::uint64_t in_ring(std::uint64_t step) { return 2 * step + 2; }
 
   /// True if this step's floats are in the ring. Once it is settled.
@@ -45,9 +47,9 @@ struct Place {
 
 /// Those of a tensor, by their floats; by value.
 struct Places {
-  Place* all = nullptr;  ///< device memory
-  int count = 0;
-  float* tensor = nullptr;
+  Place* all = nullptr;     ///< device memory
+  int count = 0;            ///< how many
+  float* tensor = nullptr;  ///< where all other floats go
 };
 
 /// Settles where this step's floats go, if that is open. True: into the ring. One thread.

@@ -14,8 +14,9 @@ namespace param_sync::executor {
 
 /// A connection to another rank. It carries the messages of this number in both directions.
 struct Channel {
-  int peer = 0;
-  int number = 0;
+  int peer = 0;    ///< the other rank
+  int number = 0;  ///< the same at both ranks (schedule::Op::channel)
+  /// By peer, then number.
   auto operator<=>(const Channel&) const = default;
 };
 
@@ -24,19 +25,20 @@ inline constexpr int kLastWordsChannel = std::numeric_limits<int>::max();
 
 /// An op. `in` and `out` are indices of channels, or schedule::kNobody.
 struct LaneOp {
-  schedule::Kind kind = schedule::Kind::send;
-  int chunk = 0;
-  int count = 0;
-  int in = schedule::kNobody;
-  int out = schedule::kNobody;
-  int after_begin = 0;  ///< what it waits for: Program::after[after_begin, after_end)
-  int after_end = 0;
+  schedule::Kind kind = schedule::Kind::send;  ///< what it does
+  int chunk = 0;                               ///< the first one
+  int count = 0;                               ///< of chunks; 0: a signal
+  int in = schedule::kNobody;                  ///< where it receives
+  int out = schedule::kNobody;                 ///< where it sends
+  int after_begin = 0;                         ///< what it waits for: Program::after[after_begin, after_end)
+  int after_end = 0;                           ///< see after_begin
   int reorder = kDirect;   ///< of a recv_reduce: the place of the reorder buffer where what arrives waits; or one below
   int operands_begin = 0;  ///< of the op that makes the sum: Program::operands[operands_begin, operands_end), in rank
                            ///< order
-  int operands_end = 0;
+  int operands_end = 0;    ///< see operands_begin
   bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
 
+  /// True if its message carries no chunk.
   GPUSOCK_FN bool is_signal() const { return count == 0; }
 
   static constexpr int kDirect = -1;  ///< what arrives is added at once
@@ -45,30 +47,31 @@ struct LaneOp {
 
 /// An operand of a sum of more than two ranks' data: a place of the lane's reorder buffer, or one of these.
 inline constexpr int kOperandArriving = -1;
-inline constexpr int kOperandOwn = -2;
+inline constexpr int kOperandOwn = -2;  ///< this rank's own data
 
 /// A lane that has completed so many ops of a pass.
 struct Reached {
-  int lane = 0;
-  int ops = 0;
+  int lane = 0;  ///< the lane
+  int ops = 0;   ///< how many of its ops
 };
 
 /// A lane's ops: Program::ops[begin, end).
 struct LaneOps {
-  int begin = 0;
-  int end = 0;
+  int begin = 0;  ///< the first op
+  int end = 0;    ///< after the last one
 };
 
+/// The ops of one rank, as kernels read them.
 struct Program {
-  int chunks = 1;
+  int chunks = 1;              ///< of the tensor
   std::vector<LaneOps> lanes;  ///< at least one
-  std::vector<LaneOp> ops;
-  std::vector<Reached> after;
-  std::vector<int> operands;
-  int reorder_places = 0;   ///< of a lane's reorder buffer, at most
-  int reorder_chunks = 0;   ///< of a place
-  bool lanes_meet = false;  ///< no lane begins a pass before all have ended the pass before it: two lanes share a
-                            ///< direction of a channel, or signals say when another rank may send
+  std::vector<LaneOp> ops;     ///< lane after lane
+  std::vector<Reached> after;  ///< of all ops: LaneOp::after_begin
+  std::vector<int> operands;   ///< of all ops: LaneOp::operands_begin
+  int reorder_places = 0;      ///< of a lane's reorder buffer, at most
+  int reorder_chunks = 0;      ///< of a place
+  bool lanes_meet = false;     ///< no lane begins a pass before all have ended the pass before it: two lanes share a
+                               ///< direction of a channel, or signals say when another rank may send
 };
 
 /// All channels that this rank has in any of the schedules, in order.
@@ -99,18 +102,20 @@ std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules);
 
 /// Floats [begin, end) of a tensor.
 struct Floats {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
+  std::uint64_t begin = 0;  ///< the first one
+  std::uint64_t end = 0;    ///< after the last one
+  /// How many floats.
   GPUSOCK_FN std::uint64_t count() const { return end - begin; }
 };
 
 /// How a tensor is cut. Each chunk is a run of neighbouring floats: chunk i of C begins at float N * i / C. Each pass
 /// moves the next `unit_floats` of every chunk, so that what a pass moves of a chunk fits into a ring.
 struct Cut {
-  std::uint64_t floats = 0;
-  std::uint64_t unit_floats = 1;
-  std::uint32_t chunks = 1;
+  std::uint64_t floats = 0;       ///< of the tensor
+  std::uint64_t unit_floats = 1;  ///< of a chunk that a pass moves, at most
+  std::uint32_t chunks = 1;       ///< of the tensor
 
+  /// The first float of a chunk.
   GPUSOCK_FN std::uint64_t chunk_begin(std::uint32_t chunk) const { return floats * chunk / chunks; }
 
   /// At least one, so that ranks also meet where the tensor is empty.
@@ -132,6 +137,7 @@ struct Cut {
 struct Sent {
   std::uint64_t messages = 0;  ///< signals included
   std::uint64_t floats = 0;    ///< gradients and weights
+  /// Adds messages and floats.
   Sent& operator+=(const Sent& other);
 };
 /// `of_weights`: only weights that are apart, or all but these.

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Lanes that stay for a whole training. param_sync/detail/exchange_words.cuh has the words by which they
+/// @file Lanes that stay for a whole training. param_sync/executor/exchange_words.cuh has the words by which they
 /// and other kernels meet.
 
 #include "param_sync/executor/exchange.cuh"

@@ -13,10 +13,11 @@
 
 #include "param_sync/update/state.hpp"
 #include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/find_lost.cuh"
 #include "param_sync/executor/last_words.cuh"
 #include "param_sync/executor/place.cuh"
 #include "param_sync/executor/program.hpp"
-#include "param_sync/executor/words.cuh"
+#include "param_sync/executor/exchange_words.cuh"
 #include "param_sync/wire/failure_record.cuh"
 
 #include "gpusock/device.cuh"

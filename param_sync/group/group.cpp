@@ -1,14 +1,12 @@
 #include "param_sync/group.hpp"
 
 #include "param_sync/bootstrap/bootstrap.hpp"
-#include "param_sync/bootstrap/pmix_bootstrap.hpp"
 #include "param_sync/group/connected_group.hpp"
 #include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/schemes.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace param_sync {
@@ -103,8 +101,7 @@ void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
 
 Group Group::from_environment(gpusock::Context& context, const GroupOptions& options) {
   const gpusock::LinkKind link = gpusock::Endpoint::parse("127.0.0.1:0").link;  // GPUSOCK_LINK's
-  const auto launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
-                                             bootstrap::pmix_is_there());
+  const auto launch = bootstrap::read_launch();
   const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}),
                                                 options.connect_timeout_ns);
   auto made = std::make_unique<Impl>(context, others->rank(), others->size(), options);

@@ -51,7 +51,7 @@ struct ResidentSums::Impl {
         ports(of.context, static_cast<std::size_t>(of.nodes)) {
     executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options));
     starting.copy_in(starting_blocks_of(tensors));
-    words.copy_in(std::vector<ExchangeWords>(tensors.size()));
+    words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));
     times.copy_in(std::vector<executor::ExchangeTimes>(1));
     failed.copy_in(std::vector<std::uint64_t>(1));
     stop[0] = 0;
@@ -88,7 +88,7 @@ struct ResidentSums::Impl {
 
   Group& group;
   Group::Impl& of;
-  gpusock::DeviceBuffer<ExchangeWords> words;
+  gpusock::DeviceBuffer<executor::ExchangeWords> words;
   gpusock::DeviceBuffer<std::uint32_t> starting;
   gpusock::DeviceBuffer<executor::ExchangeTimes> times;
   gpusock::DeviceBuffer<std::uint64_t> failed;
@@ -105,7 +105,7 @@ ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, st
 }
 
 ResidentSums::~ResidentSums() {
-  detail::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
+  executor::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
 }
 
 SumsHandle ResidentSums::start() {

@@ -10,23 +10,25 @@ namespace param_sync::schedule {
 
 /// What one rank sends another, in all.
 struct Edge {
-  int from = 0;
-  int to = 0;
-  std::uint64_t messages = 0;
-  std::uint64_t chunks = 0;
+  int from = 0;                ///< the rank that sends
+  int to = 0;                  ///< the rank that receives
+  std::uint64_t messages = 0;  ///< signals included
+  std::uint64_t chunks = 0;    ///< in all messages
+  /// Equal members.
   bool operator==(const Edge&) const = default;
 };
 
 /// What one rank does, in chunks.
 struct Work {
-  std::uint64_t sent = 0;
-  std::uint64_t received = 0;
-  std::uint64_t reduced = 0;  ///< of those received: were added
-  std::uint64_t reads = 0;    ///< of the rank's own memory; what arrives is read from the ring
-  std::uint64_t writes = 0;
-  std::uint64_t messages_reduced = 0;
-  int sending_rounds = 0;   ///< in how many rounds it sends
-  int reducing_rounds = 0;  ///< and adds
+  std::uint64_t sent = 0;              ///< chunks that it sends
+  std::uint64_t received = 0;          ///< chunks that it receives
+  std::uint64_t reduced = 0;           ///< of those received: were added
+  std::uint64_t reads = 0;             ///< of the rank's own memory; what arrives is read from the ring
+  std::uint64_t writes = 0;            ///< of the rank's own memory
+  std::uint64_t messages_reduced = 0;  ///< messages whose chunks were added
+  int sending_rounds = 0;              ///< in how many rounds it sends
+  int reducing_rounds = 0;             ///< and adds
+  /// Equal members.
   bool operator==(const Work&) const = default;
 };
 
@@ -34,7 +36,7 @@ struct Work {
 struct Counts {
   int rounds = 0;           ///< the longest chain of messages, each of which is sent after the one before it arrived
   std::vector<Edge> edges;  ///< that carry anything; by `from`, then `to`
-  std::vector<Work> ranks;
+  std::vector<Work> ranks;  ///< by rank
 
   std::uint64_t chunks_sent() const;      ///< by all ranks
   std::uint64_t chunks_sent_max() const;  ///< by the rank that sends most

@@ -8,6 +8,7 @@
 
 namespace param_sync::schedule {
 
+/// A fully connected layer, and what a step trains it with.
 struct FactorShape {
   double rows = 0;     ///< M
   double columns = 0;  ///< N
@@ -20,6 +21,7 @@ struct LayerFloats {
   double broadcast = 0;      ///< `sfb`: (P - 1) K (M + N). (Xie et al., UAI 2016.)
   double factor_server = 0;  ///< `adam-fc`: the server sends the weights to all others. (Chilimbi et al., OSDI 2014.)
 };
+/// The three ways, for one layer.
 LayerFloats layer_floats(const FactorShape& shape, int nodes);
 
 /// Poseidon's rule: true if broadcasting factors sends no more than the dense gradient. (Zhang et al., ATC 2017,
@@ -32,6 +34,7 @@ Schedule factor_broadcast(int nodes, int chunks);
 /// The two exchanges of `adam-fc` where the server makes the gradient of factors. Everybody sends its part to `owner`
 /// (gather; chunks are parts of the nodes' factors); later the owner sends all others what it has made (broadcast).
 Schedule factor_gather(int nodes, int chunks, int owner);
+/// The second one: see factor_gather().
 Schedule owner_broadcast(int nodes, int chunks, int owner);
 
 /// `adam-fc`: all send gradients (or factors of them) to `owner`, which applies the optimizer and sends the weights

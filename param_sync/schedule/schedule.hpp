@@ -9,11 +9,11 @@
 
 namespace param_sync::schedule {
 
-inline constexpr int kNodesMax = 1024;
-inline constexpr int kChunksMax = 1 << 20;
-inline constexpr int kLanesMax = 4096;     ///< of one rank
-inline constexpr int kChannelsMax = 4096;  ///< between two ranks
-inline constexpr int kNobody = -1;
+inline constexpr int kNodesMax = 1024;      ///< ranks of a schedule
+inline constexpr int kChunksMax = 1 << 20;  ///< chunks of a tensor
+inline constexpr int kLanesMax = 4096;      ///< of one rank
+inline constexpr int kChannelsMax = 4096;   ///< between two ranks
+inline constexpr int kNobody = -1;          ///< no rank
 
 /// A schedule, or a topology, that is invalid. what() says where and why.
 class Error : public std::runtime_error {
@@ -21,6 +21,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What an op does.
 enum class Kind : std::uint8_t {
   send,              ///< sends the chunks to `to`
   recv,              ///< receives from `from`; replaces the chunks
@@ -40,23 +41,29 @@ constexpr bool is_copied(Result result) { return is_of_parts(result) || result =
 
 /// An op of the same rank.
 struct OpRef {
-  int lane = 0;
-  int index = 0;
+  int lane = 0;   ///< its lane
+  int index = 0;  ///< its number in the lane, from 0
+  /// Equal members.
   bool operator==(const OpRef&) const = default;
 };
 
+/// One step of a lane.
 struct Op {
-  Kind kind = Kind::send;
-  int chunk = 0;  ///< the first one
-  int count = 1;  ///< 0: a signal
-  int from = kNobody;
-  int to = kNobody;
+  Kind kind = Kind::send;    ///< what it does
+  int chunk = 0;             ///< the first one
+  int count = 1;             ///< 0: a signal
+  int from = kNobody;        ///< the rank from which it receives, if it does
+  int to = kNobody;          ///< the rank to which it sends, if it does
   int channel = 0;           ///< of both connections, where the op receives and sends
   std::vector<OpRef> after;  ///< ops that are complete before this one starts
+  /// Equal members.
   bool operator==(const Op&) const = default;
 
+  /// True if it waits for a message.
   bool receives() const { return kind != Kind::send && kind != Kind::apply; }
+  /// True if it sends a message.
   bool sends() const { return kind == Kind::send || kind == Kind::recv_send || kind == Kind::recv_reduce_send; }
+  /// True if it adds what arrives.
   bool reduces() const { return kind == Kind::recv_reduce || kind == Kind::recv_reduce_send; }
   /// True if its message carries no chunk: it only tells the receiver that the sender has got so far.
   bool is_signal() const { return count == 0; }
@@ -65,27 +72,33 @@ struct Op {
 /// Ops in the order in which they run.
 using Lane = std::vector<Op>;
 
+/// The part of one rank.
 struct Rank {
   std::vector<Lane> lanes;  ///< run side by side
+  /// Equal lanes.
   bool operator==(const Rank&) const = default;
 };
 
+/// The ops of all ranks, for one exchange of a tensor.
 struct Schedule {
-  std::string scheme;
-  int chunks = 1;
-  Result result = Result::all_reduce;
-  int workers = 0;  ///< ranks below this one have data; those from it on only sum what workers send them
-  int root = 0;     ///< of a broadcast or a gather
-  std::vector<Rank> ranks;
+  std::string scheme;                  ///< the name of the scheme that made it, or any other
+  int chunks = 1;                      ///< of the tensor: runs of neighbouring floats
+  Result result = Result::all_reduce;  ///< what the workers have at the end
+  int workers = 0;          ///< ranks below this one have data; those from it on only sum what workers send them
+  int root = 0;             ///< of a broadcast or a gather
+  std::vector<Rank> ranks;  ///< by rank
+  /// Equal members.
   bool operator==(const Schedule&) const = default;
 
+  /// How many ranks there are.
   int nodes() const { return static_cast<int>(ranks.size()); }
 };
 
 /// Chunks [begin, end).
 struct Range {
-  int begin = 0;
-  int end = 0;
+  int begin = 0;  ///< the first one
+  int end = 0;    ///< after the last one
+  /// How many chunks.
   int count() const { return end - begin; }
 };
 
@@ -96,7 +109,9 @@ inline Range part_of(Range range, int index, int parts) {
           range.begin + static_cast<int>(count * (index + 1) / parts)};
 }
 
+/// The name of a kind, as a schedule's file has it.
 const char* to_string(Kind kind);
+/// The name of a result, as a schedule's file has it.
 const char* to_string(Result result);
 
 /// Renumbers the schedule's channels to follow those of other schedules; returns the first one that is free.

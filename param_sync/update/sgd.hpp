@@ -9,17 +9,19 @@ namespace param_sync {
 
 /// velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity.
 struct Sgd {
-  static constexpr const char* kName = "sgd";
-  static constexpr int kStateFloats = 1;  ///< of a parameter: its velocity
+  static constexpr const char* kName = "sgd";  ///< in files and messages
+  static constexpr int kStateFloats = 1;       ///< of a parameter: its velocity
 
-  float learning_rate = 0;
-  float momentum = 0;
-  float scale = 0;
+  float learning_rate = 0;  ///< as UpdateSettings
+  float momentum = 0;       ///< as UpdateSettings
+  float scale = 0;          ///< as UpdateSettings
 
+  /// By the settings that a program has.
   static constexpr Sgd of(const UpdateSettings& settings) {
     return {settings.learning_rate, settings.momentum, settings.scale};
   }
 
+  /// Updates one weight by the sum of all gradients of a step.
   GPUSOCK_FN void apply(float gradient_sum, UpdateState state, float& weight) const {
     float& velocity = state[0];
     velocity = multiply_add(momentum, velocity, gradient_sum * scale);

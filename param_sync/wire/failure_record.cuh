@@ -20,7 +20,7 @@ namespace param_sync {
 template <class What>
 struct FailureRecord {
   std::uint64_t recorded = 0;  ///< not 0 once `what` is whole
-  What what;
+  What what;                   ///< why they ended
 };
 
 /// True if a kernel has failed. `failed`: in device memory. One thread.

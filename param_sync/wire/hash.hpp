@@ -6,7 +6,7 @@
 
 namespace param_sync {
 
-inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325u;
+inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325u;  ///< the hash of nothing
 
 /// The 64-bit FNV-1a hash of `bytes` bytes, continuing from `hash`.
 inline std::uint64_t fnv1a(const void* data, std::size_t bytes, std::uint64_t hash = kFnvBasis) {

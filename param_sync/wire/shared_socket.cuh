@@ -15,12 +15,14 @@ namespace param_sync {
 template <class Handle = gpusock::Socket>
 class SharedSocket {
  public:
+  /// `socket` outlives it.
   __device__ explicit SharedSocket(const Handle& socket) : socket_(const_cast<Handle&>(socket)) {}
 
   /// The socket; negative while its connection is not open.
   __device__ Handle get() const { return socket_.load(cuda::memory_order_acquire); }  // U2, pairs with U1
+  /// True once the connection is open.
   __device__ bool is_open() const { return get() >= 0; }
-  /// The connection is open.
+  /// Says that the connection is open.
   __device__ void set(Handle socket) const { socket_.store(socket, cuda::memory_order_release); }  // U1, pairs with U2
 
  private:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promises of docs/guide.md and docs/recipes.md: their programs, as printed there, build against the installed package and do what they say.
+"""Promises of docs/guide.md, docs/recipes.md and docs/executor.md: their programs, as printed there, build against the installed package and do what they say.
 
 usage: test_guide.py SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 
@@ -62,7 +62,8 @@ class Guide(unittest.TestCase):
             call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
             environment["PKG_CONFIG_PATH"] = str(next((cls.work / "prefix").rglob("pkgconfig")))
         cls.flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
-        codes = [printed for page in ("guide", "recipes") for printed in cls.printed_in(page)]
+        param_sync = call("pkg-config", "--cflags", "--libs", "gpusock-param_sync", env=environment).split()
+        codes = [(*printed, param_sync if page == "executor" else cls.flags) for page in ("guide", "recipes", "executor") for printed in cls.printed_in(page)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             cls.programs = dict(pool.map(lambda printed: cls.built(*printed), codes))
 
@@ -72,10 +73,10 @@ class Guide(unittest.TestCase):
         return re.findall(r"```cpp (\w+)\.cu\n(.*?)```", (cls.source / "docs" / f"{page}.md").read_text(), re.DOTALL)
 
     @classmethod
-    def built(cls, name, code):
+    def built(cls, name, code, flags):
         file = cls.work / f"{name}.cu"
         file.write_text(code)
-        call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *cls.flags, "-o", cls.work / name)
+        call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
         return name, cls.work / name
 
     def test_the_cpu_devices_page_quotes_what_the_compiler_says_of_extern_shared(self):
@@ -91,7 +92,7 @@ class Guide(unittest.TestCase):
         self.assertIn(f"`{said}`", (self.source / "docs" / "cpu_device.md").read_text())
 
     def test_all_programs_were_found(self):
-        self.assertEqual(sorted(self.programs), ["cache", "client", "publish", "room", "server", "store"])
+        self.assertEqual(sorted(self.programs), ["cache", "client", "publish", "room", "server", "store", "train"])
 
     def test_a_recipe_has_sixty_lines_at_most(self):
         self.assertEqual([name for name, code in self.printed_in("recipes") if code.count("\n") > 60], [])
@@ -169,6 +170,9 @@ class Guide(unittest.TestCase):
             unknown = subprocess.run([self.programs["cache"], address, "64"], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
             self.assertEqual(unknown.returncode, 1)
             self.assertIn("EPROTO", unknown.stderr)
+
+    def test_the_training_loop_ends_with_the_mean_of_both_targets(self):
+        self.assertEqual(call(self.programs["train"]), "2.000\n2.000\n")
 
 
 def main():

@@ -15,7 +15,7 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-INTERNAL = ("detail", "compat", "table", "proxy", "rdma", "ringbuf", "cpu_device", "executor", "schedule", "cost")  # namespaces
+INTERNAL = ("detail", "compat", "table", "proxy", "rdma", "ringbuf", "cpu_device")  # namespaces
 NAMED = re.compile(rf"\b(?:{'|'.join(INTERNAL)})\s*::")
 PARTS = ("type", "templateparamlist", "param", "argsstring", "requiresclause", "initializer")
 
@@ -76,7 +76,7 @@ class Net : public detail::Side {
 template <class T> requires detail::Fits<T> proxy::Time later(T t);
 /// A structure.
 struct Handle {
-  executor::Words* words = nullptr;  ///< words
+  table::Words* words = nullptr;  ///< words
 };
 }
 """

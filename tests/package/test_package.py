@@ -23,6 +23,7 @@ from commands import LIMIT_S, attempt, call
 
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
 DOXYFILE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/api/Doxyfile"  # lists the public headers
+TRAINER = pathlib.Path(__file__).resolve().parent.parent.parent / "apps/param_sync"
 API = ("gpusock", "param_sync")  # folders that have public headers, and no others
 
 
@@ -118,12 +119,20 @@ class Package(unittest.TestCase):
         call(nvcc, "-std=c++20", "-arch=sm_90", "-DGPUSOCK_DEVICE_CUDA=1", f"-I{next(self.prefix.rglob('include/gpusock'))}", "-c",
              CONSUMER / "echo.cu", "-o", self.work / "echo.o")
 
+    def test_the_trainer_includes_installed_headers_alone(self):
+        include = next(self.prefix.rglob("include/gpusock"))
+        sources = [path for path in TRAINER.rglob("*") if path.suffix in (".cpp", ".hpp", ".cu", ".cuh")]
+        used = {(path.name, name) for path in sources for name in re.findall(r'#include [<"]((?:gpusock|param_sync)/[^">]+)', path.read_text())}
+        self.assertGreater(len(used), 50)
+        self.assertEqual([(source, name) for source, name in sorted(used) if "detail" in name or not (include / name).is_file()], [])
+
     def test_each_public_header_compiles_by_itself(self):
         include = next(self.prefix.rglob("include/gpusock"))
         public = set(re.findall(r"\b[\w/]+\.(?:hpp|cuh)\b", DOXYFILE.read_text()))
         public = {name for name in public if name.split("/")[0] in (*API, "plain_types")}
         self.assertGreater(len(public), 25)
         there = {f"{folder}/{path.name}" for folder in API for path in (include / folder).iterdir() if path.is_file()}
+        there |= {str(path.relative_to(include)) for path in (include / "param_sync").rglob("*") if path.is_file()}
         self.assertEqual(there - public, set(), "installed as API, and not in the reference")
 
         def told(name):

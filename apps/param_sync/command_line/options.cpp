@@ -3,7 +3,7 @@
 #include "layout/layout.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
-#include "param_sync/bootstrap/pmix_bootstrap.hpp"
+#include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -14,7 +14,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -193,8 +192,7 @@ void read_environment(const Texts& texts, Config& config) {
                       config.serial;
   if (chosen) return;
   try {
-    config.launch = bootstrap::read_launch([](const char* name) { return std::getenv(name); },
-                                           bootstrap::pmix_is_there());
+    config.launch = bootstrap::read_launch();
   } catch (const gpusock::Error& error) {
     throw gpusock::Error::with_cause(EINVAL, error.what() + std::string(kWithoutLauncher));
   }

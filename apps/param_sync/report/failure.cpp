@@ -1,6 +1,7 @@
 #include "report/failure.hpp"
 
 #include "plan/layer_schemes.hpp"
+#include "gpusock/error.hpp"
 #include "program/socket_failure.hpp"
 
 #include <fmt/format.h>

@@ -5,6 +5,7 @@
 #include "plan/plan.hpp"
 #include "report/progress.hpp"
 #include "runs/control.hpp"
+#include "training/node.hpp"
 #include "param_sync/bootstrap/bootstrap.hpp"
 #include "program/run.hpp"
 #include "program/socket_failure.hpp"

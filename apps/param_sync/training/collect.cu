@@ -11,7 +11,8 @@ namespace param_sync {
 namespace {
 
 /// What a bucket's lanes have counted, where they know messages only, and not what these carry.
-LayerTraffic traffic_of(const ExchangeWords& words, const Bucket& bucket, const schedule::Schedule& schedule) {
+LayerTraffic traffic_of(const executor::ExchangeWords& words, const Bucket& bucket,
+                        const schedule::Schedule& schedule) {
   if (bucket.carries == Carries::weights) return {0, words.gathered_bytes, 0, words.pushed_bytes};
   LayerTraffic all{words.pushed_bytes, words.pulled_bytes, words.gathered_bytes, words.published_bytes,
                    words.in_place_bytes};
@@ -37,7 +38,7 @@ void await_sent(const gpusock::Context& context) {
 
 }  // namespace
 
-void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<const ExchangeWords> words,
+void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<const executor::ExchangeWords> words,
                      NodeReport& report) {
   for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
     const Bucket& bucket = plan.buckets[i];

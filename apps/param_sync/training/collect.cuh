@@ -15,7 +15,7 @@ namespace param_sync {
 
 /// Adds the bytes of each layer. `words`: by bucket. A bucket's bytes are shared out to its layers by their size; the
 /// first one has what does not divide.
-void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<const ExchangeWords> words,
+void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<const executor::ExchangeWords> words,
                      NodeReport& report);
 
 /// Adds what the kernels and the lanes of `exchange` did in the first `traced_steps` of this run. `marks`: of these

@@ -2,6 +2,7 @@
 /// @file The kernels that hand gradients to resident lanes.
 
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/executor/place.cuh"
 #include "training/state.cuh"
 
 namespace param_sync {

@@ -265,7 +265,7 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
   report.layers.resize(plan.layout.layers.size());
-  std::vector<ExchangeWords> words(exchange_words.size());
+  std::vector<executor::ExchangeWords> words(exchange_words.size());
   exchange_words.copy_out(words);
   collect_traffic(exchange_plan, plan.layout, words, report);
   executor::ExchangeTimes times{};

@@ -76,7 +76,7 @@ struct Node::Impl {
 
   ExchangePlan exchange_plan;
   executor::Executor exchange;
-  gpusock::DeviceBuffer<ExchangeWords> exchange_words;
+  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   FactorLayers factors;
   gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges of what a step hands over when it has computed all

@@ -1,7 +1,7 @@
 #pragma once
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
-/// How they exchange gradients and weights: param_sync/detail/exchange_words.cuh. How a failure is recorded:
+/// How they exchange gradients and weights: param_sync/executor/exchange_words.cuh. How a failure is recorded:
 /// param_sync/wire/failure_record.cuh. These words are between host and device, in mapped memory, with system scope:
 ///   label  operation                      order    partner  data protected
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
@@ -14,7 +14,7 @@
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/executor/last_words.cuh"
 #include "param_sync/wire/failure_record.cuh"
-#include "param_sync/detail/wait.cuh"
+#include "param_sync/executor/wait.cuh"
 #include "layout/layout.hpp"
 #include "report/failure.hpp"
 
@@ -24,23 +24,23 @@
 
 namespace param_sync {
 
-using detail::await;
-using detail::SystemWord;
+using executor::await;
+using executor::SystemWord;
 
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
 struct NodeState {
   gpusock::Net net;
   std::int32_t nodes = 0;
   std::int32_t rank = 0;
-  std::uint64_t timeout_ns = 0;               ///< for any wait on a peer
-  float* weights = nullptr;                   ///< layer after layer
-  float* gradients = nullptr;                 ///< as weights
-  UpdateStates states;                        ///< as weights; where this node makes them
-  executor::LastWords words;                  ///< with all other nodes
-  std::uint64_t* failed = nullptr;            ///< not 0 once a kernel has failed
-  FailureRecord<Failure>* failure = nullptr;  ///< mapped
-  std::uint64_t* stop = nullptr;              ///< mapped: the host sets it to end the run
-  ExchangeWords* exchanges = nullptr;         ///< by bucket
+  std::uint64_t timeout_ns = 0;                  ///< for any wait on a peer
+  float* weights = nullptr;                      ///< layer after layer
+  float* gradients = nullptr;                    ///< as weights
+  UpdateStates states;                           ///< as weights; where this node makes them
+  executor::LastWords words;                     ///< with all other nodes
+  std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
+  FailureRecord<Failure>* failure = nullptr;     ///< mapped
+  std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
+  executor::ExchangeWords* exchanges = nullptr;  ///< by bucket
   std::int32_t exchange_count = 0;
   executor::ExchangeTimes* times = nullptr;
 };

@@ -1,7 +1,7 @@
 #include "commands/table_trial.hpp"
 
 #include <param_sync/row_table.hpp>
-#include <param_sync/detail/wait.cuh>
+#include <param_sync/executor/wait.cuh>
 
 #include <algorithm>
 #include <chrono>
@@ -34,9 +34,9 @@ __global__ void add_rows(Rows rows, std::uint64_t* locks, Locks kind, std::uint6
       continue;
     }
     const auto place = static_cast<std::uint64_t>(rows.place_of(key));
-    const detail::DeviceWord lock(locks[kind == Locks::one ? 0 : place]);
+    const executor::DeviceWord lock(locks[kind == Locks::one ? 0 : place]);
     if (block.thread_rank() == 0) {
-      for (detail::Backoff backoff(20, 1'000); lock.exchange(1, cuda::memory_order_acquire) != 0;) backoff.pause();
+      for (executor::Backoff backoff(20, 1'000); lock.exchange(1, cuda::memory_order_acquire) != 0;) backoff.pause();
     }
     block.sync();
     for (std::uint32_t k = threadIdx.x; k < rows.columns; k += blockDim.x) {

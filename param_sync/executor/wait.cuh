@@ -7,18 +7,22 @@
 
 #include <cstdint>
 
-namespace param_sync::detail {
+namespace param_sync::executor {
 
+/// A word that kernels of one device share.
 using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+/// A word that kernels share with the host.
 using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
 /// Pauses between two looks at a word. Each is twice as long as the one before, so that a wait that lasts leaves the
 /// processor to others' work.
 class Backoff {
  public:
+  /// The first pause, and the longest one.
   __device__ explicit Backoff(unsigned first_ns = 100, unsigned most_ns = 20'000)
       : pause_ns_(first_ns), most_ns_(most_ns) {}
 
+  /// Pauses.
   __device__ void pause() {
     __nanosleep(pause_ns_);
     pause_ns_ = min(2 * pause_ns_, most_ns_);
@@ -46,4 +50,4 @@ __device__ inline bool block_awaits(Reached reached, Ended ended) {
   return __syncthreads_and(threadIdx.x != 0 || await(reached, ended)) != 0;
 }
 
-}  // namespace param_sync::detail
+}  // namespace param_sync::executor

@@ -9,11 +9,11 @@
 ///   L12    version.store           release  L13      the weights; and no lane reads the gradients any more
 ///   L13    version.load            acquire  L12      the same, before forward kernels read and backward kernels write
 
-#include "param_sync/detail/wait.cuh"
+#include "param_sync/executor/wait.cuh"
 
 #include <cstdint>
 
-namespace param_sync {
+namespace param_sync::executor {
 
 /// A tensor's words; in device memory.
 struct ExchangeWords {
@@ -30,8 +30,6 @@ struct ExchangeWords {
   std::uint64_t pulled_bytes;     ///< weights that were received
   std::uint64_t in_place_bytes;   ///< of pushed_bytes: what kernels have written into rings, without a copy
 };
-
-namespace detail {
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread. Returns how often that
 /// was done before, by any block.
@@ -56,5 +54,4 @@ __device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
   return is_stopped(stop);
 }
 
-}  // namespace detail
-}  // namespace param_sync
+}  // namespace param_sync::executor
