@@ -1,6 +1,7 @@
 #pragma once
-/// @file The table of codecs, which say how the floats of a tensor become bytes of messages (README.md). A new one is a
-/// file like top_k.cuh, which executor.cu includes, and its settings in the list here.
+/// @file The table of codecs, which say how the floats of a tensor become bytes of messages. A new one is a file like
+/// top_k.cuh, which executor.cu includes, and its settings in the list here (param_sync/codec/README.md in the
+/// sources).
 
 #include "param_sync/codec/dense.hpp"
 #include "param_sync/codec/top_k.hpp"

@@ -7,6 +7,7 @@
 #include "param_sync/executor/lane.cuh"
 #include "param_sync/executor/policies.cuh"
 #include "param_sync/executor/resident.cuh"
+#include "param_sync/executor/resident_arguments.hpp"
 #include "param_sync/schedule/check.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <deque>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -222,16 +224,17 @@ struct Executor::Impl {
   }
 
   static std::vector<Channel> channels_for(const Settings& settings, const std::vector<schedule::Schedule>& all) {
-    const std::vector<Channel> channels = channels_of(all, settings.rank);
-    switch (settings.last_words) {
-      case LastWordsBy::nobody:
-        break;
-      case LastWordsBy::lanes:
-        return with_last_words(channels);
-      case LastWordsBy::host:
-        return with_last_words(channels, settings.rank, all.front().nodes());
+    const std::vector<Channel> of_schedules = channels_of(all, settings.rank);
+    std::set<Channel> channels(of_schedules.begin(), of_schedules.end());
+    if (settings.last_words == LastWordsBy::lanes) {
+      for (const Channel& channel : of_schedules) channels.insert({channel.peer, kLastWordsChannel});
     }
-    return channels;
+    if (settings.last_words == LastWordsBy::host) {
+      for (int peer = 0; peer < all.front().nodes(); ++peer) {
+        if (peer != settings.rank) channels.insert({peer, kLastWordsChannel});
+      }
+    }
+    return {channels.begin(), channels.end()};
   }
 
   int nodes() const { return schedules.front().nodes(); }
@@ -263,7 +266,11 @@ struct Executor::Impl {
     if (count > kFloatsMax) {
       throw gpusock::Error(EFBIG, std::to_string(count) + " floats: no memory holds more than 2^46");
     }
-    const LoadedProgram& program = programs.at(index);
+    if (index >= programs.size()) {
+      throw gpusock::Error(
+          EINVAL, "schedule " + std::to_string(index) + ": the executor has " + std::to_string(programs.size()));
+    }
+    const LoadedProgram& program = programs[index];
     Run run = this->run();
     run.ops = program.ops.data();
     run.after = program.after.data();
@@ -308,6 +315,12 @@ struct Executor::Impl {
     at.ring_bytes = static_cast<std::uint32_t>(settings.ring_bytes);
     at.type = gpusock::SocketType::stream;
     return at;
+  }
+
+  const Exchange& exchange_of(std::size_t tensor) const {
+    if (tensor < resident.size()) return resident[tensor];
+    throw gpusock::Error(EINVAL, "tensor " + std::to_string(tensor) + ": " + std::to_string(resident.size()) +
+                                     " are prepared for resident lanes");
   }
 
   bool failed() { return is_recorded(failure[0]); }
@@ -429,6 +442,7 @@ struct Executor::Impl {
   std::deque<PlaceMemory> places;                   // of some tensors
   std::vector<Exchange> resident;
   Residence residence;
+  bool resident_started = false;
   std::uint64_t started = 0;  // runs
 };
 
@@ -442,6 +456,9 @@ Executor::~Executor() {
   // A run may be in flight on the executor's stream: closing ends its calls, from the context's own stream.
   try {
     gpusock::Stream* const free_stream = impl_->stream.idle() ? &impl_->stream : nullptr;
+    if (impl_->resident_started && free_stream == nullptr) {  // relaxed: it only ends waits
+      SystemWord(*impl_->residence.stop).store(1, cuda::memory_order_relaxed);
+    }
     gpusock::launch(impl_->context, {.stream = free_stream}, close_channels, impl_->run(), impl_->listening[0].socket);
     impl_->stream.synchronize();
     impl_->context.synchronize();
@@ -471,6 +488,7 @@ gpusock::Endpoint Executor::listen(const gpusock::Endpoint& at) {
 
 void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses, std::span<const std::uint64_t> program) {
   Impl& rank = *impl_;
+  if (!rank.address_texts.empty()) throw gpusock::Error(EINVAL, "begin_connect() was called before");
   if (program.size() > kProgramSettingsMax) {
     throw gpusock::Error(EINVAL, std::to_string(program.size()) + " settings of a program: at most " +
                                      std::to_string(kProgramSettingsMax) + " are compared");
@@ -493,7 +511,7 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses, st
   std::copy(program.begin(), program.end(), opening.hello.value + static_cast<int>(ChannelHelloField::program));
   opening.hello[ChannelHelloField::ring_bytes] = rank.settings.ring_bytes;
   opening.hello[ChannelHelloField::unit_bytes] = rank.settings.unit_bytes;
-  opening.hello[ChannelHelloField::schedules] = fingerprint(rank.schedules);
+  opening.hello[ChannelHelloField::schedules] = fingerprint(rank.schedules, rank.settings);
   opening.channels = rank.on_device.data();
   opening.sockets = rank.sockets.data();
   opening.addresses = rank.addresses.data();
@@ -566,6 +584,8 @@ void Executor::await_runs() noexcept {
 
 void Executor::prepare_resident(std::span<const Exchanged> tensors, const Residence& residence) {
   Impl& rank = *impl_;
+  if (!rank.resident.empty()) throw gpusock::Error(EINVAL, "prepare_resident() was called before");
+  check_resident(rank.schedules, rank.settings, tensors, residence);
   std::vector<Exchange> all;
   std::uint64_t trace_of_block = 0;
   int blocks = 0;
@@ -630,12 +650,16 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
 }
 
 Places Executor::places(std::size_t tensor) const {
-  const Exchange& exchange = impl_->resident.at(tensor);
+  const Exchange& exchange = impl_->exchange_of(tensor);
   return {exchange.run.places, exchange.places, exchange.run.data};
 }
 
 void Executor::start_resident() {
   Impl& rank = *impl_;
+  if (rank.resident.empty()) throw gpusock::Error(EINVAL, "start_resident() before prepare_resident()");
+  if (rank.address_texts.empty()) throw gpusock::Error(EINVAL, "start_resident() before begin_connect()");
+  if (rank.resident_started) throw gpusock::Error(EINVAL, "start_resident() was called before");
+  rank.resident_started = true;
   const auto blocks = static_cast<unsigned>(rank.resident_progress->size());
   const auto count = static_cast<unsigned>(rank.resident.size());
   const auto launch = [&]<class P>(std::type_identity<P>, const auto&) {
@@ -673,7 +697,7 @@ std::vector<std::uint64_t> Executor::positions() {
 
 std::vector<std::vector<TracedOp>> Executor::trace(std::size_t tensor) const {
   const Impl& rank = *impl_;
-  const Exchange& exchange = rank.resident.at(tensor);
+  const Exchange& exchange = rank.exchange_of(tensor);
   std::vector<TracedOp> all(rank.trace->size());
   if (!all.empty()) rank.trace->copy_out(all);
   std::vector<std::vector<TracedOp>> lanes;

@@ -38,11 +38,14 @@ struct Settings {
   LastWordsBy last_words = LastWordsBy::nobody;       ///< who tells other ranks why this one fails
 };
 
-/// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
+/// What the owner of a chunk does with its sum: it makes weights. By a parameter server each rank owns some chunks, and
+/// sends their weights to all others. By an all-reduce each rank applies the update to all sums. Without weights, sums
+/// stay what they are.
 struct Optimizing {
   AnyUpdate update{};        ///< its type is the same for all tensors that resident lanes exchange
   UpdateStates states{};     ///< for each float of the tensor, or of `owned`
-  float* weights = nullptr;  ///< as many; device memory
+  float* weights = nullptr;  ///< as many; device memory. By a parameter server whose weights are not apart
+                             ///< (Execution::weights_apart) other ranks get them where their gradients were
   Floats owned{};  ///< of a reduce-scatter: the sums that become weights at the end of the run. Only they have memory
                    ///< then
 };
@@ -52,9 +55,11 @@ struct ExchangeTimes;  // handover.cuh
 struct LastWords;      // last_words.cuh
 struct Places;         // place.cuh
 
-/// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
+/// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own. Schedules of two
+/// tensors share no channel: schedule::shift_channels() renumbers those of one. By a schedule that only copies
+/// (schedule::is_copied()) the tensor has what arrives.
 struct Exchanged {
-  std::size_t schedule = 0;    ///< index; of an all-reduce or a parameter server
+  std::size_t schedule = 0;    ///< index in the list that the constructor was given
   float* gradients = nullptr;  ///< memory that kernels reach; also where an all-reduce leaves the sums
   std::uint64_t count = 0;     ///< floats
   Optimizing optimizing;       ///< what the owner of a chunk does with its sum
@@ -64,7 +69,8 @@ struct Exchanged {
 };
 
 /// What resident lanes share with the other kernels of a training. Pointers are to device memory, unless they say
-/// otherwise.
+/// otherwise; none may be null. What they point to outlives the lanes. Ranks do not compare these settings: where steps
+/// or updates may differ, give them to begin_connect().
 struct Residence {
   std::uint64_t steps = 0;          ///< of the training: resident lanes end after them
   std::uint64_t timeout_ns = 0;     ///< for any wait on another rank
@@ -87,7 +93,7 @@ class Executor {
   /// The context outlives it. Throws schedule::Error where a schedule is wrong (check.hpp), gpusock::Error where the
   /// device cannot keep all lanes of a schedule resident, or a setting is invalid.
   Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules);
-  /// Ends runs that are in flight, and closes the connections.
+  /// Ends runs that are in flight, sets Residence::stop where resident lanes still run, and closes the connections.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -132,8 +138,9 @@ class Executor {
 
   /// Makes the memory of lanes that stay for all steps, of all these tensors. Making memory may wait for running
   /// kernels: so do this on all ranks of a process before any of them has kernels that wait for another rank. Throws
-  /// gpusock::Error where the device cannot keep all lanes resident beside other kernels, or (EINVAL) the schedules
-  /// grant nothing or are not for the codec, or a budget has no room for messages' headers. At most once.
+  /// gpusock::Error: (ENOBUFS) the device cannot keep all lanes resident beside other kernels; (EINVAL) a pointer is
+  /// null, two tensors share a channel, the schedules grant nothing or are not for the codec, a budget has no room for
+  /// messages' headers, or it was called before.
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
 
   /// Where kernels write this tensor's gradients, once it is prepared. None where it is not exchanged in place: they
@@ -142,10 +149,12 @@ class Executor {
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
   /// gradients over with hand_over(), and has_version() says when the weights are there
-  /// (param_sync/executor/exchange_words.cuh). At most once, and no start() before or after.
+  /// (exchange_words.cuh). No start() before or after. Throws gpusock::Error (EINVAL): not prepared, not connected, or
+  /// started before.
   void start_resident();
 
-  /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.
+  /// Waits until the resident lanes have ended: after all steps, after a failure, or once `stop` is set. Lanes wait for
+  /// ever for a kernel of this rank that hands nothing over. Throws gpusock::Error where a kernel has faulted.
   void await_resident();
 
   /// Throws gpusock::Error, as wait(), where a lane has failed.

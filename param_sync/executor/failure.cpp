@@ -23,7 +23,7 @@ const char* name_of(ChannelHelloField field) {
     case ChannelHelloField::unit_bytes:
       return "unit size";
     case ChannelHelloField::schedules:
-      return "schedules (hash)";
+      return "schedules, or how they are executed (hash)";
     case ChannelHelloField::rank:
       return "rank";
   }

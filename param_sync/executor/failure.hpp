@@ -46,8 +46,8 @@ enum class ChannelHelloField : std::uint32_t {
   program,  ///< the first of those of the program (Executor::begin_connect()); the others follow
   ring_bytes = program + kProgramSettingsMax,
   unit_bytes,
-  schedules,
-  rank  ///< no setting: two processes claim the same rank, or another rank is at the address of one
+  schedules,  ///< and how they are executed: Settings::execution, last_words
+  rank        ///< no setting: two processes claim the same rank, or another rank is at the address of one
 };
 inline constexpr int kChannelHelloFields = static_cast<int>(ChannelHelloField::rank);  ///< values that are compared
 

@@ -6,8 +6,11 @@
 #include "gpusock/types.hpp"
 
 #include <cstdint>
+#include <vector>
 
 namespace param_sync::executor {
+
+struct Settings;  // executor.hpp
 
 /// The first message of each side of a channel: who it is, and the settings that all ranks must share.
 struct ChannelHello {
@@ -35,5 +38,8 @@ struct ChannelHello {
   GPUSOCK_FN std::uint64_t& operator[](ChannelHelloField field) { return value[static_cast<int>(field)]; }
   GPUSOCK_FN std::uint64_t operator[](ChannelHelloField field) const { return value[static_cast<int>(field)]; }
 };
+
+/// Equal for equal schedules that are executed in the same way.
+std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules, const Settings& settings);
 
 }  // namespace param_sync::executor

@@ -1,8 +1,6 @@
 #include "param_sync/executor/program.hpp"
 
-#include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/order.hpp"
-#include "param_sync/wire/hash.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -138,20 +136,6 @@ std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedule
   return {channels.begin(), channels.end()};
 }
 
-std::vector<Channel> with_last_words(const std::vector<Channel>& channels) {
-  std::set<Channel> all(channels.begin(), channels.end());
-  for (const Channel& channel : channels) all.insert({channel.peer, kLastWordsChannel});
-  return {all.begin(), all.end()};
-}
-
-std::vector<Channel> with_last_words(const std::vector<Channel>& channels, int rank, int nodes) {
-  std::set<Channel> all(channels.begin(), channels.end());
-  for (int peer = 0; peer < nodes; ++peer) {
-    if (peer != rank) all.insert({peer, kLastWordsChannel});
-  }
-  return {all.begin(), all.end()};
-}
-
 Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
                    const Execution& execution) {
   const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];
@@ -205,25 +189,6 @@ Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights) {
     }
   }
   return sent;
-}
-
-std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules) {
-  std::vector<std::int32_t> words;
-  for (const schedule::Schedule& schedule : schedules) {
-    words.insert(words.end(), {schedule.nodes(), schedule.chunks, static_cast<int>(schedule.result), schedule.workers});
-    for (const schedule::Rank& rank : schedule.ranks) {
-      words.push_back(static_cast<int>(rank.lanes.size()));
-      for (const schedule::Lane& lane : rank.lanes) {
-        words.push_back(static_cast<int>(lane.size()));
-        for (const schedule::Op& op : lane) {
-          words.insert(words.end(), {static_cast<int>(op.kind), op.chunk, op.count, op.from, op.to, op.channel,
-                                     static_cast<int>(op.after.size())});
-          for (const schedule::OpRef& before : op.after) words.insert(words.end(), {before.lane, before.index});
-        }
-      }
-    }
-  }
-  return fnv1a(words.data(), words.size() * sizeof words[0]);
 }
 
 }  // namespace param_sync::executor

@@ -77,11 +77,6 @@ struct Program {
 /// All channels that this rank has in any of the schedules, in order.
 std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
 
-/// The same, and one for last words to each peer.
-std::vector<Channel> with_last_words(const std::vector<Channel>& channels);
-/// The same, and one for last words to every other rank.
-std::vector<Channel> with_last_words(const std::vector<Channel>& channels, int rank, int nodes);
-
 /// How a schedule is executed where more is wanted than its result.
 struct Execution {
   /// Where a lane adds several ranks' data to the same chunks in ops that follow each other, it adds in the order of
@@ -96,9 +91,6 @@ struct Execution {
 /// moves weights and gradients together.
 Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
                    const Execution& execution = {});
-
-/// Equal for equal schedules.
-std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules);
 
 /// Floats [begin, end) of a tensor.
 struct Floats {

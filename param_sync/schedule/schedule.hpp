@@ -114,7 +114,8 @@ const char* to_string(Kind kind);
 /// The name of a result, as a schedule's file has it.
 const char* to_string(Result result);
 
-/// Renumbers the schedule's channels to follow those of other schedules; returns the first one that is free.
+/// Adds `first` to the numbers of the schedule's channels, so that they follow those of other schedules. Returns the
+/// first number that is free after that: what to pass for the next schedule.
 int shift_channels(Schedule& schedule, int first);
 
 /// "rank 2, lane 0, op 3".

@@ -36,7 +36,8 @@ class Topology {
   std::vector<Link> links_;  // one for each two nodes
 };
 
-/// Throws Error.
+/// The topology that a text describes. Throws Error, which names the field: no JSON, a field that is missing or has
+/// another type, a number out of range; and as the constructor.
 Topology topology_from_json(std::string_view text);
 
 }  // namespace param_sync::schedule

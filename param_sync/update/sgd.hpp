@@ -9,7 +9,7 @@ namespace param_sync {
 
 /// velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity.
 struct Sgd {
-  static constexpr const char* kName = "sgd";  ///< in files and messages
+  static constexpr const char* kName = "sgd";  ///< in messages
   static constexpr int kStateFloats = 1;       ///< of a parameter: its velocity
 
   float learning_rate = 0;  ///< as UpdateSettings

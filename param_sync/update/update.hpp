@@ -18,7 +18,7 @@ inline int state_floats(const AnyUpdate& update) {
   return std::visit([](const auto& is) { return is.kStateFloats; }, update);
 }
 
-/// The name of an update, in files and messages.
+/// The name of an update, in messages.
 inline const char* name_of(const AnyUpdate& update) {
   return std::visit([](const auto& is) { return is.kName; }, update);
 }

@@ -23,7 +23,7 @@ PARTS = ("type", "templateparamlist", "param", "argsstring", "requiresclause", "
 def listed(doxyfile):
     """The public headers: those among doxygen's inputs."""
     inputs = re.search(r"^INPUT\s*=((?:.*\\\n)*.*)$", doxyfile, re.MULTILINE)[1]
-    return [name for name in inputs.split() if name.endswith((".hpp", ".cuh"))]
+    return [name for name in inputs.split() if name.endswith((".hpp", ".cuh")) or re.fullmatch(r"param_sync/\w+", name)]  # a folder: all of its headers
 
 
 def text_of(element):

@@ -145,14 +145,16 @@ TEST(ExecutionFailure, OtherSchedulesAreRefused) {
   const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
   low.begin_connect(addresses);
   high.begin_connect(addresses);
-  expect_says(error_of([&] { low.await_connect(); }), "schedules (hash)");
-  expect_says(error_of([&] { high.await_connect(); }), "schedules (hash)");
+  expect_says(error_of([&] { low.await_connect(); }), "schedules, or how they are executed (hash)");
+  expect_says(error_of([&] { high.await_connect(); }), "schedules, or how they are executed (hash)");
 }
 
 TEST(ExecutionFailure, OtherSettingsOfTheProgramAreRefused) {
   Context contexts[2];
   Executor low(contexts[0], settings_of(0), {make("ring", 2)}), high(contexts[1], settings_of(1), {make("ring", 2)});
   const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
+  const std::vector<std::uint64_t> many(executor::kProgramSettingsMax + 1);
+  expect_says(error_of([&] { low.begin_connect(addresses, many); }), "at most 16 are compared");
   low.begin_connect(addresses, std::vector<std::uint64_t>{1, 2, 3});
   high.begin_connect(addresses, std::vector<std::uint64_t>{1, 7, 3});
   expect_says(error_of([&] { low.await_connect(); }), "a setting of the program is 0x7 there and 0x2 here");
@@ -160,8 +162,6 @@ TEST(ExecutionFailure, OtherSettingsOfTheProgramAreRefused) {
   const auto failure = low.failure();
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(static_cast<int>(failure->field), static_cast<int>(executor::ChannelHelloField::program) + 1);
-  const std::vector<std::uint64_t> many(executor::kProgramSettingsMax + 1);
-  expect_says(error_of([&] { low.begin_connect(addresses, many); }), "at most 16 are compared");
 }
 
 TEST(ExecutionFailure, ARankAtTheAddressOfAnotherIsNamed) {
@@ -242,7 +242,7 @@ struct Played {
     hello[executor::ChannelHelloField::nodes] = 2;
     hello[executor::ChannelHelloField::ring_bytes] = settings.ring_bytes;
     hello[executor::ChannelHelloField::unit_bytes] = 256 << 10;
-    hello[executor::ChannelHelloField::schedules] = executor::fingerprint({make(scheme, 2)});
+    hello[executor::ChannelHelloField::schedules] = executor::fingerprint({make(scheme, 2)}, settings_of(0));
     hello.channel = 0;
     return hello;
   }

@@ -130,7 +130,7 @@ class Played {
     hello[ChannelHelloField::nodes] = kRanks;
     hello[ChannelHelloField::ring_bytes] = settings().ring_bytes;
     hello[ChannelHelloField::unit_bytes] = settings().unit_bytes;
-    hello[ChannelHelloField::schedules] = executor::fingerprint({executor_test::make("ring", kRanks)});
+    hello[ChannelHelloField::schedules] = executor::fingerprint({executor_test::make("ring", kRanks)}, settings());
     return hello;
   }
 

@@ -1,5 +1,6 @@
 // What a node tells the others before it ends its connections, and what it makes of their words. It is rank 0 of three;
 // the test plays the others, so that it decides who says what and when.
+#include "param_sync/executor/executor.hpp"
 #include "param_sync/executor/hello.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/plan.hpp"
@@ -59,7 +60,8 @@ ChannelHello hello_of(const Config& config, const Dataset& data, const ExchangeP
   hello[ChannelHelloField::nodes] = kNodes;
   hello[ChannelHelloField::ring_bytes] = plan.ring_bytes;
   hello[ChannelHelloField::unit_bytes] = plan.unit_bytes;
-  hello[ChannelHelloField::schedules] = executor::fingerprint(plan.schedules);
+  hello[ChannelHelloField::schedules] = executor::fingerprint(
+      plan.schedules, {.execution = plan.execution, .last_words = executor::LastWordsBy::host});
   return hello;
 }
 

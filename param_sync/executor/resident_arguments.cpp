@@ -1,0 +1,81 @@
+#include "param_sync/executor/resident_arguments.hpp"
+
+#include "gpusock/error.hpp"
+
+#include <cerrno>
+#include <map>
+#include <string>
+#include <tuple>
+
+namespace param_sync::executor {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "resident lanes: " + why); }
+
+void check_memory(const Residence& residence) {
+  if (residence.words == nullptr) refuse("Residence::words is null: give one ExchangeWords for each tensor");
+  if (residence.times == nullptr) refuse("Residence::times is null: give one ExchangeTimes");
+  if (residence.failed == nullptr) refuse("Residence::failed is null: give a word of device memory");
+  if (residence.stop == nullptr) refuse("Residence::stop is null: give a word of mapped memory");
+  if (residence.timeout_ns == 0) refuse("Residence::timeout_ns is 0: no wait for another rank could succeed");
+}
+
+void check_weights(const std::string& name, const schedule::Schedule& schedule, const Settings& settings,
+                   const Exchanged& tensor) {
+  const Optimizing& own = tensor.optimizing;
+  const bool apart = settings.execution.weights_apart && schedule.result == schedule::Result::parameter_server;
+  if (own.weights == nullptr) {
+    if (apart && tensor.count != 0) refuse(name + " has no Optimizing::weights, and they are apart from its gradients");
+    return;
+  }
+  const std::uint64_t floats = own.owned.count() != 0 ? own.owned.count() : tensor.count;
+  if (state_floats(own.update) == 0) return;
+  if (own.states.first == nullptr || own.states.parameters < floats) {
+    refuse(name + " has weights, but Optimizing::states has no memory for " + std::to_string(floats) + " parameters");
+  }
+}
+
+/// One direction of a channel of this rank.
+using Way = std::tuple<int, int, bool>;
+
+/// Messages of two tensors would be mixed on it.
+void check_channels(const std::vector<schedule::Schedule>& schedules, int rank, std::span<const Exchanged> tensors) {
+  std::map<Way, std::size_t> used;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto use = [&](int peer, int channel, bool sends) {
+      const auto [way, is_new] = used.try_emplace({peer, channel, sends}, i);
+      if (is_new || way->second == i) return;
+      refuse("tensors " + std::to_string(way->second) + " and " + std::to_string(i) + " share channel " +
+             std::to_string(channel) + " to rank " + std::to_string(peer) +
+             ": give each a schedule of its own, and renumber its channels by schedule::shift_channels()");
+    };
+    for (const schedule::Lane& lane : schedules[tensors[i].schedule].ranks[static_cast<std::size_t>(rank)].lanes) {
+      for (const schedule::Op& op : lane) {
+        if (op.receives()) use(op.from, op.channel, false);
+        if (op.sends()) use(op.to, op.channel, true);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_resident(const std::vector<schedule::Schedule>& schedules, const Settings& settings,
+                    std::span<const Exchanged> tensors, const Residence& residence) {
+  if (tensors.empty()) refuse("there are no tensors");
+  check_memory(residence);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Exchanged& tensor = tensors[i];
+    const std::string name = "tensor " + std::to_string(i);
+    if (tensor.schedule >= schedules.size()) {
+      refuse(name + " has schedule " + std::to_string(tensor.schedule) + ", but the executor has " +
+             std::to_string(schedules.size()));
+    }
+    if (tensor.gradients == nullptr && tensor.count != 0) refuse(name + " has no gradients: the pointer is null");
+    if (tensor.ready_per_step == 0) refuse(name + " is handed over 0 times in a step: no step would begin");
+    check_weights(name, schedules[tensor.schedule], settings, tensor);
+  }
+  check_channels(schedules, settings.rank, tensors);
+}
+
+}  // namespace param_sync::executor
