@@ -72,7 +72,8 @@ __device__ inline LastWord word_of(const ExecutionFailure& what, int peer) {
 }
 
 /// Finds out whom this failure is about, and tells the peers.
-__device__ inline void exchange_last_words(const LastWords& words, std::uint64_t timeout_ns, ExecutionFailure& what) {
+__device__ __noinline__ inline void exchange_last_words(const LastWords& words, std::uint64_t timeout_ns,
+                                                        ExecutionFailure& what) {
   if (!words.exist()) return;
   const bool of_peer = what.kind == ExecutionFailureKind::receive || what.kind == ExecutionFailureKind::send;
   const bool ended = what.error == 0 || what.error == ECONNRESET || what.error == EPIPE || what.error == ETIMEDOUT;

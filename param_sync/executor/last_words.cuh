@@ -63,7 +63,7 @@ struct LastWords {
   }
 
   /// Tells all peers that are connected by now.
-  __device__ void speak(const LastWord& word) const {
+  __device__ __noinline__ void speak(const LastWord& word) const {
     for (int i = 0; i < count; ++i) {
       if (!carries(i)) continue;
       // A peer that has ended does not hear it.
@@ -73,7 +73,7 @@ struct LastWords {
   }
 
   /// The peer's next word: its size; 0: the connection has ended without one; or a negated errno.
-  __device__ std::int64_t listen(int peer, LastWord& word, std::uint64_t timeout_ns) const {
+  __device__ __noinline__ std::int64_t listen(int peer, LastWord& word, std::uint64_t timeout_ns) const {
     const gpusock::Socket socket = socket_to(peer);
     if (socket < 0) return -EBADF;
     const auto got = net.recv(gpusock::this_thread(), socket, &word, sizeof word, gpusock::kWaitAll,
@@ -98,7 +98,7 @@ struct LastWords {
   /// False where nothing answers at the peer's address: its process is stopped, or its host is gone. By a link that the
   /// peer's operating system serves alone (tcp) a stopped process is no different from one that waits. A refusal is an
   /// answer: who has only closed its listener lives, and the connections of a process that is gone end.
-  __device__ bool answers(int peer) const {
+  __device__ __noinline__ bool answers(int peer) const {
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const auto thread = gpusock::this_thread();
     const gpusock::Socket socket = net.connect(thread, addresses[peer], gpusock::Deadline::after_ns(kPatienceNs));

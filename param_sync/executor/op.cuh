@@ -65,7 +65,7 @@ struct OpAt {
     return header;
   }
 
-  __device__ bool lost(ExecutionFailureKind kind, std::int64_t result) const {
+  __device__ __noinline__ bool lost(ExecutionFailureKind kind, std::int64_t result) const {
     if (threadIdx.x == 0) {
       fail(run, {.kind = kind,
                  .channel = kind == ExecutionFailureKind::send ? op.out : op.in,
@@ -77,7 +77,7 @@ struct OpAt {
   }
 
   /// Another message has come than the schedule says.
-  __device__ void unexpected(const MessageHeader& expected, const MessageHeader& got) const {
+  __device__ __noinline__ void unexpected(const MessageHeader& expected, const MessageHeader& got) const {
     if (threadIdx.x != 0) return;
     fail(run, {.kind = ExecutionFailureKind::message,
                .channel = op.in,

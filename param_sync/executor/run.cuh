@@ -77,8 +77,9 @@ GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t o
 __device__ inline bool has_failed(const Run& run) { return has_ended(*run.failed, run.stop); }
 
 /// Records the first failure, and ends what the other lanes, and the peers, wait for. Finds out before which rank is
-/// lost, and tells the peers. One thread.
-__device__ inline void fail(const Run& run, ExecutionFailure what) {
+/// lost, and tells the peers. One thread. Never inlined, as the other functions of a run's end: copies of them in each
+/// op were four fifths of the lanes' code, and took nvcc 18 minutes.
+__device__ __noinline__ inline void fail(const Run& run, ExecutionFailure what) {
   if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
   what.schedule = run.schedule;
   if (run.last_words.exist()) {  // before the failure is known to anyone, since its record is not whole until then

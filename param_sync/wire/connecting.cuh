@@ -42,8 +42,9 @@ __device__ inline std::int64_t send_hello(const gpusock::Net& net, gpusock::Sock
 
 /// Sends this rank's hello and receives the peer's: 0, or a negated errno.
 template <class Hello>
-__device__ inline std::int64_t exchange_hellos(const gpusock::Net& net, gpusock::Socket socket, const Hello& ours,
-                                               Hello& theirs, gpusock::Deadline deadline) {
+__device__ __noinline__ inline std::int64_t exchange_hellos(const gpusock::Net& net, gpusock::Socket socket,
+                                                            const Hello& ours, Hello& theirs,
+                                                            gpusock::Deadline deadline) {
   const std::int64_t error = send_hello(net, socket, ours, deadline);
   if (error != 0) return error;
   const std::int64_t got = net.recv(gpusock::this_thread(), socket, &theirs, sizeof theirs, gpusock::kWaitAll,
