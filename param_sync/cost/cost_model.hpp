@@ -10,8 +10,8 @@ namespace param_sync::cost {
 struct Costs {
   int chunks = 1;              ///< of the tensor
   int rounds = 0;              ///< Counts::rounds
-  double messages = 0;         ///< through the busiest port
-  double port_chunks = 0;      ///< through the busiest port
+  double messages = 0;         ///< messages through the busiest port
+  double port_chunks = 0;      ///< chunks through it
   double lane_messages = 0;    ///< of the busiest lane, or of a rank's rounds one after the other
   double lane_chunks = 0;      ///< of the same lane
   double message_chunks = 0;   ///< a message's mean size

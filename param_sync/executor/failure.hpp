@@ -75,7 +75,7 @@ struct ExecutionFailure {
   std::int32_t schedule = -1;                              ///< index of the one that ran; -1: none yet
   std::int32_t lane = -1;                                  ///< of the schedule
   std::int32_t op = -1;                                    ///< index in the lane
-  Blame blame = Blame::none;                               ///< who is lost
+  Blame blame = Blame::none;                               ///< which rank is lost, and how this one knows
   std::int32_t lost = -1;  ///< rank, where `blame` says so; mismatch of `rank`: what the other side says to be
   ChannelHelloField field = ChannelHelloField::none;  ///< mismatch: what differs
   std::uint64_t ours = 0;                             ///< mismatch: this rank's value

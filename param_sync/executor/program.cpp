@@ -1,5 +1,6 @@
 #include "param_sync/executor/program.hpp"
 
+#include "param_sync/executor/channel_uses.hpp"
 #include "param_sync/executor/order.hpp"
 
 #include <algorithm>
@@ -25,13 +26,13 @@ bool has_signals(const schedule::Rank& rank) {
 /// True if two lanes send on one channel, or two receive.
 bool lanes_share_channels(const schedule::Rank& rank) {
   std::map<std::pair<Channel, bool>, std::size_t> lane_of;  // by channel, and whether it sends
+  bool shared = false;
   for (std::size_t lane = 0; lane < rank.lanes.size(); ++lane) {
-    for (const schedule::Op& op : rank.lanes[lane]) {
-      if (op.receives() && lane_of.try_emplace({{op.from, op.channel}, false}, lane).first->second != lane) return true;
-      if (op.sends() && lane_of.try_emplace({{op.to, op.channel}, true}, lane).first->second != lane) return true;
-    }
+    for_each_channel_use(rank.lanes[lane], [&](const Channel& channel, bool sends) {
+      shared |= lane_of.try_emplace({channel, sends}, lane).first->second != lane;
+    });
   }
-  return false;
+  return shared;
 }
 
 /// Runs a parameter server's schedule, and finds which ops move weights: by rank, lane and op.
@@ -127,10 +128,7 @@ std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedule
   std::set<Channel> channels;
   for (const schedule::Schedule& schedule : schedules) {
     for (const schedule::Lane& lane : schedule.ranks[static_cast<std::size_t>(rank)].lanes) {
-      for (const schedule::Op& op : lane) {
-        if (op.receives()) channels.insert({op.from, op.channel});
-        if (op.sends()) channels.insert({op.to, op.channel});
-      }
+      for_each_channel_use(lane, [&](const Channel& channel, bool) { channels.insert(channel); });
     }
   }
   return {channels.begin(), channels.end()};

@@ -1,11 +1,13 @@
 #include "param_sync/executor/resident_arguments.hpp"
 
+#include "param_sync/executor/channel_uses.hpp"
+
 #include "gpusock/error.hpp"
 
 #include <cerrno>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 
 namespace param_sync::executor {
 namespace {
@@ -35,25 +37,19 @@ void check_weights(const std::string& name, const schedule::Schedule& schedule, 
   }
 }
 
-/// One direction of a channel of this rank.
-using Way = std::tuple<int, int, bool>;
-
-/// Messages of two tensors would be mixed on it.
+/// Messages of two tensors would be mixed on a channel that both use in one direction.
 void check_channels(const std::vector<schedule::Schedule>& schedules, int rank, std::span<const Exchanged> tensors) {
-  std::map<Way, std::size_t> used;
+  std::map<std::pair<Channel, bool>, std::size_t> tensor_of;  // by channel, and whether it sends
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto use = [&](int peer, int channel, bool sends) {
-      const auto [way, is_new] = used.try_emplace({peer, channel, sends}, i);
-      if (is_new || way->second == i) return;
-      refuse("tensors " + std::to_string(way->second) + " and " + std::to_string(i) + " share channel " +
-             std::to_string(channel) + " to rank " + std::to_string(peer) +
+    const auto use = [&](const Channel& channel, bool sends) {
+      const std::size_t other = tensor_of.try_emplace({channel, sends}, i).first->second;
+      if (other == i) return;
+      refuse("tensors " + std::to_string(other) + " and " + std::to_string(i) + " share channel " +
+             std::to_string(channel.number) + " to rank " + std::to_string(channel.peer) +
              ": give each a schedule of its own, and renumber its channels by schedule::shift_channels()");
     };
     for (const schedule::Lane& lane : schedules[tensors[i].schedule].ranks[static_cast<std::size_t>(rank)].lanes) {
-      for (const schedule::Op& op : lane) {
-        if (op.receives()) use(op.from, op.channel, false);
-        if (op.sends()) use(op.to, op.channel, true);
-      }
+      for_each_channel_use(lane, use);
     }
   }
 }

@@ -104,9 +104,7 @@ ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, st
   group.impl_->executor.give_up();  // the others wait for this rank in start()
 }
 
-ResidentSums::~ResidentSums() {
-  executor::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
-}
+ResidentSums::~ResidentSums() = default;  // ~Executor sets `stop`
 
 SumsHandle ResidentSums::start() {
   if (impl_->started) refuse_sums("start() was called before");
