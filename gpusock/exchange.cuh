@@ -1,6 +1,6 @@
 #pragma once
-/// @file Ranks that talk to each other: connect_all() connects each with every other one, exchange() sends and receives
-/// at the same time.
+/// @file Messages between ranks: connect_all() connects a rank with all other ranks; exchange() sends a message and
+/// receives one at the same time.
 
 #include "gpusock/greetings.cuh"
 #include "gpusock/io.cuh"
@@ -9,18 +9,19 @@ namespace gpusock {
 
 namespace detail {
 
-/// One direction of an exchange: how far it is. A message begins with its length: in 4 bytes on a stream, in 8 with
+/// The progress of one direction of an exchange. A message begins with its length: 4 bytes on a stream, 8 bytes with
 /// records.
 struct HalfOfExchange {
-  std::uint64_t done = 0;  ///< bytes of the length and the message
-  std::uint64_t all = 0;   ///< bytes of both together, as far as is known
+  std::uint64_t done = 0;  ///< bytes of the length and the message that were moved so far
+  std::uint64_t all = 0;   ///< bytes of the length and the message together, as far as known
   GPUSOCK_FN bool is_done() const { return done == all; }
 };
 
 inline constexpr std::uint64_t kRecordsHeadBytes = 8;  ///< the length of a message in records
 
-/// The length so far, with these bytes appended. Only the leader reads them: a peer may be able to change the ring's
-/// bytes, and all threads must get the same length. The caller needs a barrier before its next broadcast().
+/// Appends these bytes to the part of a length that has been read so far, and returns the new length. Only the leader
+/// reads them: a peer may be able to change the ring's bytes, and all threads must get the same length. The caller
+/// needs a barrier before its next broadcast().
 template <class Group>
 GPUSOCK_FN std::uint64_t read_length(const Group& group, std::uint64_t length, const void* from, std::uint64_t bytes) {
   for (std::uint64_t i = 0; group.thread_rank() == 0 && i < bytes; ++i)
@@ -119,21 +120,22 @@ GPUSOCK_FN_APART std::int64_t receive_record_of(const Group& group, const Net& n
 
 }  // namespace detail
 
-/// Sends a message to the peer and receives one from it, both at the same time: the peer, which makes the same call,
-/// may send before it receives, whatever their sizes are. Returns how many bytes came.
+/// Sends a message to the peer and receives one from it, both at the same time. The peer makes the same call. Neither
+/// side waits for the other to receive first, whatever the sizes of the messages are. Returns the number of bytes
+/// received.
 ///
-/// On a stream a message goes as by Writer::message(). With records (type=seqpacket) it goes in as many records as it
-/// needs: its length in 8 bytes (network byte order), then its bytes, at most an eighth of the ring in a record. `out`
-/// and `in`: memory that all threads of the group can use; `in` has `room`. After an error the connection cannot be
-/// used for messages any more: a part may have been sent.
+/// On a stream the message is sent as by Writer::message(). With records (type=seqpacket) it is sent in as many records
+/// as it needs: its length in 8 bytes (network byte order), then its bytes, at most an eighth of the ring in a
+/// record. `out` and `in`: memory that all threads of the group can use; `in` has `room` bytes. After an error the
+/// connection cannot be used for messages any more: a part may have been sent.
 ///
-/// Deadline::by_default() is as long as the socket's timeouts: the shorter one of receive_timeout_ns and
-/// send_timeout_ns while the call waits for both. It counts anew whenever bytes have moved.
+/// Deadline::by_default() lasts as long as the socket's timeouts: the shorter one of receive_timeout_ns and
+/// send_timeout_ns while the call waits for both directions. The time starts again whenever bytes have moved.
 ///
-/// Errors: those of Net::send() and Net::recv(), without -EAGAIN: with Deadline::now() a call that would have to wait
-/// returns -ETIMEDOUT, as nothing can be tried again; -EMSGSIZE (what comes is longer than `room`; on a
-/// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message,
-/// or what comes is no message).
+/// Errors: those of Net::send() and Net::recv() except -EAGAIN: with Deadline::now(), a call that would have to wait
+/// returns -ETIMEDOUT, because it cannot be repeated; -EMSGSIZE (the peer's message is longer than `room`; on a stream,
+/// also if `bytes` exceeds 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (the peer ended it within a
+/// message, or sent something that is not a message).
 template <class Group>
 GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socket socket, const void* out,
                                        std::size_t bytes, void* in, std::size_t room,
@@ -145,10 +147,10 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
   if (const int error = records ? net.getsockopt(group, socket, SocketOption::send_buffer, ring_bytes) : 0; error != 0)
     return error;
   const std::uint64_t head = records ? detail::kRecordsHeadBytes : Reader<Group>::kLengthBytes;
-  const std::uint64_t record_bytes_max = static_cast<std::uint64_t>(ring_bytes) / 8;  // poll() says if that fits
+  const std::uint64_t record_bytes_max = static_cast<std::uint64_t>(ring_bytes) / 8;  // kPollOut: room for this size
   const Deadline given = deadline.here();
   Deadline until = given;
-  bool moved = true;  // since `until` began
+  bool moved = true;  // bytes have moved since `until` began
   detail::HalfOfExchange sending{0, head + bytes}, receiving{0, head};
   std::uint64_t length = 0;
   while (!sending.is_done() || !receiving.is_done()) {
@@ -162,7 +164,7 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
     if (!receiving.is_done()) {
       error = records ? detail::receive_record_of(group, net, socket, in, room, receiving, length)
                       : detail::receive_part(group, net, socket, in, room, receiving, length);
-      // Else the next call would take what is left of this message for messages.
+      // Otherwise the next call would read the rest of this message as new messages.
       if (error == -EMSGSIZE) net.shutdown(group, socket, Shutdown::read);
       if (error < 0 && error != -EAGAIN) return error;
     }
@@ -173,7 +175,7 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
     const int events = (sending.is_done() ? 0 : kPollOut) | (receiving.is_done() ? 0 : kPollIn);
     if (moved) until = detail::begun(group, net, socket, events, given);
     moved = false;
-    PollEntry entry{socket, static_cast<std::int16_t>(events), 0};  // the leader's is the one that poll uses
+    PollEntry entry{socket, static_cast<std::int16_t>(events), 0};  // poll uses the leader's entry
     const int ready = net.poll(group, &entry, 1, until);
     if (ready < 0) return ready;
     if (ready == 0) return -ETIMEDOUT;
@@ -189,7 +191,7 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
   Socket socket = -1;
   while ((socket = net.connect(me, peer, until)) == -ECONNREFUSED && !until.passed()) {
     const Deadline soon = Deadline::after_ns(10'000'000);
-    net.poll(me, nullptr, 0, soon);  // it does not listen yet
+    net.poll(me, nullptr, 0, soon);  // the rank does not listen yet: wait, then try again
   }
   if (socket < 0) return socket;
   const std::int64_t sent = net.send(me, socket, &own, sizeof own, kWaitAll, until);
@@ -200,15 +202,15 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 
 }  // namespace detail
 
-/// Connects this rank with all others. It connects to the ranks below it as soon as they listen, and accepts the ranks
-/// above it. One thread calls it. Returns 0 once this rank is connected with all others: those above it have called
-/// connect_all() by then, those below it listen and may call it later.
+/// Connects this rank with all other ranks. It connects to the ranks below it as soon as they listen, and accepts the
+/// ranks above it. One thread calls it. Returns 0 once this rank is connected with all others. By then the ranks above
+/// it have called connect_all(); the ranks below it listen, and may call it later.
 ///
-/// `peers`: where each of the `ranks` ranks listens; all ranks pass the same. `listener`: this rank's listener, of the
-/// same link and type. Writes a socket for each rank to `sockets`, or a negated errno that says why there is none; -1
-/// for this rank itself. A connection that sends no rank's number within 2 s is closed; other connections do not wait
-/// for it (Greetings). After an error the caller closes the sockets that there are. Deadline::by_default() is the
-/// listener's receive_timeout_ns, for all ranks together.
+/// `peers`: the endpoints at which the `ranks` ranks listen; all ranks pass the same. `listener`: this rank's listener,
+/// with the same link and type. Writes a socket for each rank to `sockets`, or a negated errno that says why there is
+/// none; -1 for this rank itself. A connection that sends no rank's number within 2 s is closed; other connections do
+/// not wait for it (Greetings). After an error the caller must close the sockets that were opened.
+/// Deadline::by_default() is the listener's receive_timeout_ns, for all ranks together.
 ///
 /// Errors: the first error that Net::connect(), Net::accept() or Net::send() gave; -ETIMEDOUT (a rank has not
 /// connected).

@@ -29,30 +29,30 @@ namespace gpusock {
 /// How a context is set up. Everything has a default; environment variables override defaults in from_env().
 struct Options {
   int gpu = 0;         ///< which GPU (GPUSOCK_GPU); ignored on the CPU device, unless it has the shape of a GPU
-  std::string secret;  ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
+  std::string secret;  ///< the secret that peers must share to connect (GPUSOCK_SECRET); empty: none
   std::uint32_t sockets_max = 1024;  ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
-  /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1
-  /// MiB on a GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
+  /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: the fastest size for the link (on a
+  /// GPU 1 MiB, because rings are set up before their link is known); see docs/decisions/006-ring-size.md.
   std::uint64_t ring_bytes = 0;
-  /// Where kernels' rings lie (GPUSOCK_RING). On a GPU, unless this is `host`, device memory is set up for
-  /// `connections_max` connections beside the host memory that other sockets use. Where this is `automatic` it is at
-  /// most 256 MiB, and less if the GPU has less: further connections have rings in host memory. See
+  /// Where kernels' rings lie (GPUSOCK_RING). On a GPU, unless this is `host`, the context sets up device memory for
+  /// the rings of `connections_max` connections, beside the host memory for other sockets. If this is `automatic`, that
+  /// is at most 256 MiB, and less if the GPU has less: further connections have rings in host memory. See
   /// docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
-  /// Where kernels poll the words that the proxy writes: how far bytes have come and gone, how sockets stand, what
-  /// waits to be accepted (GPUSOCK_WORDS). `device`: in the GPU's memory, into which the host stores through GDRCopy; a
-  /// context is refused where that cannot be. `host`: in pinned host memory, where each look crosses the bus.
-  /// `automatic`: device if it can be; gpusock-doctor says why not. Of no effect on the CPU device, unless it has the
-  /// shape of a GPU. See docs/decisions/029-words-in-device-memory.md.
+  /// Where kernels poll the words that the proxy writes: positions of rings, statuses of sockets, accept queues
+  /// (GPUSOCK_WORDS). `device`: in the GPU's memory, where the host stores them through GDRCopy; making a context fails
+  /// if that is not possible. `host`: in pinned host memory, where each look crosses the bus. `automatic`: in the GPU's
+  /// memory if possible; gpusock-doctor says why not. It has no effect on the CPU device, unless that has the shape of
+  /// a GPU. See docs/decisions/029-words-in-device-memory.md.
   RingPlacement words = RingPlacement::automatic;
   bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can
                           ///< (GPUSOCK_GPUDIRECT: auto); false (off) copies them through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
-  /// How long a call waits that is given no deadline (Deadline::by_default()), ns. A socket may have another timeout
+  /// How long a call waits if it is given no deadline (Deadline::by_default()), ns. A socket may have another timeout
   /// (SocketOption). kForever: the call waits for ever.
   std::uint64_t timeout_ns = 60'000'000'000;
-  std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
-                                       ///< made; on the CPU device it is made on demand
+  std::uint32_t connections_max = 64;  ///< on a GPU: connections for which ring memory is pinned when the context is
+                                       ///< made; on the CPU device, ring memory is made on demand
   /// On a GPU: the name of the memory that this context shares with contexts of other processes
   /// (GPUSOCK_HOST_RINGS=NAME). Empty (GPUSOCK_HOST_RINGS=off): it shares none. Contexts of one user that name the same
   /// memory use p2p with each other; others use tcp.
@@ -62,13 +62,13 @@ struct Options {
   /// was made. Otherwise rings are in pinned host memory, and SocketInfo::link_reason says why.
   ///
   /// Host memory for `host_connections_max` connections is pinned when the context is made, once for all processes.
-  /// Each context takes as much of its GPU's memory (at most 256 MiB if `ring` is automatic).
+  /// Each context takes the same amount of its GPU's memory (at most 256 MiB if `ring` is automatic).
   ///
-  /// "auto" is the name for contexts that choose none. Its rings have 1 MiB each. If that memory cannot be made, the
-  /// context does without it, and the log (info) says why. See docs/decisions/024-rings-between-processes.md.
+  /// "auto" is the default name. Its rings have 1 MiB each. If that memory cannot be made, the context does without it,
+  /// and the log (info) says why. See docs/decisions/024-rings-between-processes.md.
   std::string host_rings = "auto";
   /// How many connections fit into that memory (GPUSOCK_HOST_RINGS=NAME,connections=N; NAME may be auto): 1 to 4096.
-  /// The context that makes the memory decides this, and the size of the rings.
+  /// The context that makes the memory decides this number and the size of the rings.
   std::uint32_t host_connections_max = 16;
   bool p2p = true;             ///< true lets connections to peers on this host share memory; else they use tcp
   std::optional<bool> assist;  ///< true lets waiting callers run the proxy's step themselves; the default is
@@ -80,33 +80,33 @@ struct Options {
   /// has no effect where kernels wake the thread, as on the CPU device.
   std::optional<bool> spin;
 
-  /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE). Empty (GPUSOCK_OBSERVE=off):
-  /// gpusock-top does not see it.
+  /// The folder of the observer page through which gpusock-top reads this context (GPUSOCK_OBSERVE). Empty
+  /// (GPUSOCK_OBSERVE=off): gpusock-top does not see the context.
   std::string observe = "/dev/shm";
 
   /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER). Empty: the best provider that
   /// both peers have.
   std::string fabric_provider;
 
-  /// Where the proxy's thread runs (GPUSOCK_PROCESSORS): "near", on the processors of the GPU's NUMA node as far as the
-  /// process may use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
+  /// Where the proxy's thread runs (GPUSOCK_PROCESSORS). "near": on those processors of the GPU's NUMA node that the
+  /// process may use. "any": on any processor. Or a list like "0-3,8"; the process must be allowed to use one of them.
   std::string processors = "near";
 
   /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_WORDS, GPUSOCK_GPUDIRECT,
-  /// GPUSOCK_HOST_RINGS, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. A variable that
-  /// is empty counts as unset. Throws Error (EINVAL) that names the variable and its values where one of these,
-  /// GPUSOCK_LINK or GPUSOCK_LOG has another value.
+  /// GPUSOCK_HOST_RINGS, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. An empty
+  /// variable counts as unset. Throws Error (EINVAL) if one of these, GPUSOCK_LINK, GPUSOCK_LOG or GPUSOCK_CPU_SHAPE
+  /// has an invalid value; the message names the variable and its valid values.
   static Options from_env();
 };
 
 class Stream;
 
-/// Owns one device's sockets, their memory and the proxy that serves them. A process may have several.
+/// Owns one device's sockets, their memory and the proxy that serves them. A process may have several contexts.
 ///
-/// The destructor ends the context: kernels' waiting calls return -ECANCELED, it waits for the kernels, and it flushes
-/// sent bytes for up to 2 s, then resets the connections that are left. Destroy the context's streams and memory before
-/// it. No host thread may be in a call any more: cancel() ends such calls, then join the threads. Destroying a Stream
-/// waits for its own launches: call cancel() first if one of them might wait for ever.
+/// The destructor ends the context: kernels' waiting calls return -ECANCELED, and the destructor waits for the kernels.
+/// It flushes sent bytes for up to 2 s, then resets the connections that are left. Destroy the context's streams and
+/// memory before it. No host thread may still be in a call: cancel() ends such calls; then join the threads. Destroying
+/// a Stream waits for its own launches: call cancel() first if one of them might wait for ever.
 ///
 /// On a GPU, making a Context, a Mapped or a DeviceBuffer may wait for all kernels that run: make these objects before
 /// you launch a kernel that waits for something. Freeing memory does not wait for kernels. Ending a context does not
@@ -119,8 +119,8 @@ class Context {
   /// Throws Error: (EINVAL) an option has an invalid value, (ENODEV) there is no such GPU, (ENOTSUP) the GPU lacks
   /// something that gpusock needs, (ENOMEM) there is not enough memory, (EMFILE) the process has no descriptors left,
   /// (EAGAIN) no thread can be started; (ENOSPC, EFBIG) there is no room for the named Options::host_rings, (EACCES)
-  /// their file is another user's, (EPROTO) or of another version of gpusock, (EBUSY) or a stopped process is removing
-  /// it. The message says what to do about it.
+  /// their file belongs to another user, (EPROTO) it is of another version of gpusock, (EBUSY) a stopped process is
+  /// removing it. The message says what to do about it.
   explicit Context(const Options& options = Options::from_env());
   ~Context();
   Context(const Context&) = delete;
@@ -129,27 +129,27 @@ class Context {
   /// The socket calls, for kernels (by value) and for host threads of this process.
   Net net() const;
 
-  /// Waits for all launches of this context. Throws Error: (EFAULT) a kernel failed, the message says which and where;
-  /// (ECANCELED) in a forked child.
+  /// Waits for all launches of this context. Throws Error: (EFAULT) a kernel failed; the message says which kernel and
+  /// where; (ECANCELED) in a forked child.
   void synchronize();
 
-  /// Ends all waiting: every call of this context's sockets that can wait returns -ECANCELED from now on. Any thread
+  /// Ends all waiting: every call on this context's sockets that can wait returns -ECANCELED from now on. Any thread
   /// may call it.
   void cancel() noexcept;
 
-  /// What the context was made with.
+  /// The options that the context was made with.
   const Options& options() const;
 
   /// Counters since the context was made.
   struct Stats {
     std::uint64_t host_api_calls = 0;  ///< launches, synchronisations and memory calls made through this context
-    std::uint64_t proxy_steps = 0;     ///< steps of the proxy, on whichever thread
+    std::uint64_t proxy_steps = 0;     ///< steps of the proxy, on any thread
     std::uint64_t proxy_wakeups = 0;   ///< times the proxy's own thread woke from sleep
     std::uint64_t connections = 0;     ///< connections ever established
 
-    /// Bytes of one kind of link, of open and of closed connections. tcp: what the proxy sent and received. p2p: what
-    /// callers stored into peers' rings, and what they consumed. verbs and fabric: what was written into peers' rings,
-    /// and what peers wrote into rings here.
+    /// Bytes that one kind of link has carried, on open and closed connections. On tcp: bytes that the proxy sent and
+    /// received. On p2p: bytes that callers stored into peers' rings, and bytes that they consumed. On verbs and
+    /// fabric: bytes written into peers' rings, and bytes that peers wrote into rings here.
     struct Traffic {
       std::uint64_t tx_bytes = 0;  ///< sent
       std::uint64_t rx_bytes = 0;  ///< received
@@ -160,9 +160,9 @@ class Context {
   };
   Stats stats() const;  ///< the counters now; throws Error (ECANCELED) in a forked child
 
-  /// All sockets that are open, or being opened or closed, also connections that no call has accepted yet. Any thread
-  /// may call it. It waits until the proxy is between two steps, so do not call it on the data path. Throws Error
-  /// (ECANCELED) in a forked child.
+  /// All sockets that are open, being opened or being closed, and the connections that no call has accepted yet. Any
+  /// thread may call it. It waits until the proxy is between two steps, so do not call it on the data path. Throws
+  /// Error (ECANCELED) in a forked child.
   std::vector<SocketInfo> sockets() const;
 
   /// @cond INTERNAL
@@ -177,9 +177,9 @@ class Context {
 /// An in-order queue of launches; launches on different streams run at the same time.
 class Stream {
  public:
-  /// A stream of this context, which must outlive it. Throws Error: (ENOBUFS) every hardware queue of the GPU has a
-  /// stream (docs/semantics.md), (ENOMEM) the device has no resources for it,
-  /// (ECANCELED) in a forked child.
+  /// Makes a stream of this context, which must outlive the stream. Throws Error: (ENOBUFS) every hardware queue of the
+  /// GPU already has a stream (docs/semantics.md), (ENOMEM) the device has no resources for it, (ECANCELED) in a forked
+  /// child.
   explicit Stream(Context& context);
   ~Stream();  ///< waits for its launches
   Stream(const Stream&) = delete;
@@ -209,7 +209,7 @@ struct LaunchShape {
 };
 
 namespace detail {
-/// Memory of a context. Device memory is reached by kernels, mapped memory by kernels and the host; both zeroed.
+/// Memory of a context, zeroed. Only kernels reach device memory; kernels and the host reach mapped memory.
 void* allocate_device(Context& context, std::size_t bytes);
 void free_device(Context& context, void* memory) noexcept;
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes);
@@ -217,7 +217,7 @@ void copy_from_device(Context& context, void* to, const void* from, std::size_t 
 void* allocate_mapped(Context& context, std::size_t bytes);
 void free_mapped(Context& context, void* memory) noexcept;
 
-/// Bytes of `count` elements of T. Throws Error (ENOMEM) where no memory could hold them: the product would wrap.
+/// Bytes of `count` elements of T. Throws Error (ENOMEM) if they exceed an address space, so the product never wraps.
 template <class T>
 std::size_t bytes_of(std::size_t count) {
   if (count > PTRDIFF_MAX / sizeof(T)) {
@@ -237,7 +237,7 @@ std::size_t bytes_of(std::size_t count) {
 template <class T>
 class Mapped {
  public:
-  /// `count` elements of a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
+  /// Makes `count` elements in a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
   /// (ECANCELED) in a forked child.
   Mapped(Context& context, std::size_t count)
       : context_(&context),
@@ -254,7 +254,7 @@ class Mapped {
 
   T* data() const { return data_; }                                ///< an address for kernels and the host
   std::size_t size() const { return count_; }                      ///< elements
-  T& operator[](std::size_t index) const { return data_[index]; }  ///< unchecked, as a pointer's
+  T& operator[](std::size_t index) const { return data_[index]; }  ///< not checked for bounds
   T* begin() const { return data_; }                               ///< the first element
   T* end() const { return data_ + count_; }                        ///< one past the last element
 
@@ -268,7 +268,7 @@ class Mapped {
 template <class T>
 class DeviceBuffer {
  public:
-  /// `count` elements of a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
+  /// Makes `count` elements in a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
   /// (ECANCELED) in a forked child.
   DeviceBuffer(Context& context, std::size_t count)
       : context_(&context),
@@ -286,12 +286,12 @@ class DeviceBuffer {
   T* data() const { return data_; }            ///< an address for kernels
   std::size_t size() const { return count_; }  ///< elements
 
-  /// Copies host memory in, from element `offset` on; waits until done. Throws Error (EINVAL) past the end.
+  /// Copies host memory to elements from `offset` on, and waits until done. Throws Error (EINVAL) past the end.
   void copy_in(std::span<const T> from, std::size_t offset = 0) {
     check(from.size(), offset);
     detail::copy_to_device(*context_, data_ + offset, from.data(), from.size_bytes());
   }
-  /// Copies to host memory, from element `offset` on; waits until done. Throws Error (EINVAL) past the end.
+  /// Copies elements from `offset` on to host memory, and waits until done. Throws Error (EINVAL) past the end.
   void copy_out(std::span<T> to, std::size_t offset = 0) const {
     check(to.size(), offset);
     detail::copy_from_device(*context_, to.data(), data_ + offset, to.size_bytes());

@@ -1,6 +1,6 @@
 #pragma once
-/// @file Connections that begin with a greeting: a message of a fixed size that says who calls. Greetings receives
-/// those of many callers side by side, so that a caller which says nothing delays no other.
+/// @file Connections that begin with a greeting: a message of fixed size that says who the caller is. Greetings
+/// receives the greetings of many callers at the same time, so that a silent caller does not delay the others.
 
 #include "gpusock/device.cuh"
 
@@ -8,7 +8,7 @@ namespace gpusock {
 
 namespace detail {
 
-/// The deadline of a call that waits several times: by_default() begins now, and is as long as the socket's timeouts
+/// The deadline of a call that waits several times. by_default() begins now and lasts as long as the socket's timeout
 /// for `events` (kPollIn: receive_timeout_ns, kPollOut: send_timeout_ns; the shorter one for both).
 template <class Group>
 GPUSOCK_FN_APART Deadline begun(const Group& group, const Net& net, Socket socket, int events, Deadline deadline) {
@@ -27,26 +27,26 @@ GPUSOCK_FN_APART Deadline begun(const Group& group, const Net& net, Socket socke
 }  // namespace detail
 
 /// Accepts the connections of a listener and receives their greetings. Any program can reach a listener with link=tcp,
-/// and may then say nothing, or one byte at a time: such callers wait here, beside those that are to be heard.
+/// and may then send nothing, or one byte at a time. Such callers wait here and do not delay the others.
 ///
 ///     gpusock::Greetings<Hello> greetings(net, listener, 2'000'000'000);
 ///     Hello hello;
 ///     const gpusock::Socket caller = greetings.next(hello, deadline);
 ///
-/// One thread makes it and uses it. Neither copied nor moved. It takes 400 bytes of the thread's stack. Callers that
-/// wait have sockets: Options::sockets_max must allow for kCallersMax more than are heard, else callers that say
-/// nothing keep others out until their patience ends.
+/// One thread makes a Greetings and uses it. It is neither copied nor moved, and takes 544 bytes of the thread's stack.
+/// Each caller that waits has a socket: Options::sockets_max must allow for kCallersMax sockets more than the program
+/// uses. Otherwise silent callers keep others out until `patience_ns` has passed.
 ///
 /// `Greeting`: the message, trivially copyable and not longer than a ring.
 template <class Greeting>
 class Greetings {
  public:
-  /// How many callers wait at a time. If there are more, the one that has waited longest makes room.
+  /// How many callers may wait at the same time. If more come, the one that has waited longest is disconnected.
   static constexpr unsigned kCallersMax = 32;
-  /// Each caller has at least this long before it makes room: its greeting may be on its way.
+  /// For at least this long, ns, a caller is not disconnected in favor of another one: its greeting may be on its way.
   static constexpr std::uint64_t kYieldNs = 100'000'000;
 
-  /// `patience_ns`: how long a caller has for its greeting, from when it is accepted; then it is disconnected.
+  /// `patience_ns`: how long a caller may take for its greeting after it was accepted; then it is disconnected.
   GPUSOCK_FN Greetings(const Net& net, Socket listener, std::uint64_t patience_ns)
       : net_(net), listener_(listener), patience_ns_(patience_ns) {}
   /// Disconnects all callers that wait.
@@ -57,9 +57,9 @@ class Greetings {
   Greetings& operator=(const Greetings&) = delete;
 
   /// Waits for a caller whose whole greeting has arrived. Writes the greeting to `greeting` and returns the caller's
-  /// socket, which the program owns from then on. Callers that end before are disconnected. The deadline ends the wait
-  /// whatever callers do; callers that wait then are heard by the next call. The wait may end a millisecond after the
-  /// deadline.
+  /// socket, which the program then owns. Callers that end before that are disconnected. The deadline ends the wait
+  /// whatever callers do; the callers that still wait are heard by the next call. The wait may end a millisecond after
+  /// the deadline.
   ///
   /// Errors: those of Net::accept().
   GPUSOCK_FN_APART Socket next(Greeting& greeting, Deadline deadline) {
@@ -70,7 +70,7 @@ class Greetings {
       if (const int error = take_callers(); error != 0) return error;
       if (const Socket caller = hear(greeting); caller >= 0) return caller;
       if (make_room()) continue;
-      // Bytes of a part of a greeting would end each poll of their socket at once: callers are looked at by time.
+      // A part of a greeting would end each poll of its socket at once. So callers are looked at after a fixed time.
       PollEntry entry{count_ == kCallersMax ? -1 : listener_, kPollIn, 0};
       const Deadline soon = until.is_now() ? until : Deadline::after_ns(kLookNs);
       const int ready = net_.poll(me, &entry, 1, count_ == 0 ? until : soon);
@@ -130,7 +130,7 @@ class Greetings {
     forget(which);
   }
 
-  /// Takes a caller off those that wait; the others stay in the order in which they came.
+  /// Removes a caller from the list of those that wait; the others stay in the order in which they came.
   GPUSOCK_FN void forget(unsigned which) {
     --count_;
     for (unsigned i = which; i < count_; ++i) callers_[i] = callers_[i + 1];

@@ -1,8 +1,9 @@
 #pragma once
 /// @file Groups: the threads that make one socket call together.
 ///
-/// Any cooperative group of at most one block will do; this_thread(), this_warp() and this_block() are the usual ones.
-/// All threads of a group call with the same arguments and get the same result. Host threads use this_thread().
+/// Any cooperative group of at most one block can make a call; this_thread(), this_warp() and this_block() are the
+/// usual groups. All threads of a group call with the same arguments and get the same result. Host threads use
+/// this_thread().
 
 #include "gpusock/detail/copy_words.hpp"
 #include "ringbuf/annotations.hpp"
@@ -18,12 +19,12 @@
 
 namespace gpusock {
 
-/// A group of one: the calling thread. The members are those of every cooperative group.
+/// A group of one: the calling thread. It has the members of every cooperative group.
 struct ThisThread {
   GPUSOCK_FN unsigned thread_rank() const { return 0; }  ///< this thread's number in the group
   GPUSOCK_FN unsigned size() const { return 1; }         ///< as num_threads()
   GPUSOCK_FN unsigned num_threads() const { return 1; }  ///< how many threads the group has
-  GPUSOCK_FN void sync() const {}                        ///< waits for all of them
+  GPUSOCK_FN void sync() const {}                        ///< waits for all threads of the group
 };
 
 /// The calling thread alone, in a kernel or on the host.
@@ -47,17 +48,17 @@ struct CallOfOne {
 };
 template <class Group>
 using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOne, cpu_device::GroupCall<Group>>;
-/// Begins a function that all threads of `group` call together: the CPU device reports where only a part of them does.
+/// Begins a function that all threads of `group` call together. The CPU device reports it if only some of them do.
 #define GPUSOCK_GROUP_CALL(group) \
   const ::gpusock::detail::GroupCall<std::remove_cvref_t<decltype(group)>> group_call(group, __func__)
 #else
-/// Begins a function that all threads of `group` call together: nothing checks that they do.
+/// Begins a function that all threads of `group` call together. Nothing checks that they do.
 #define GPUSOCK_GROUP_CALL(group) static_cast<void>(0)
 #endif
 
-/// The leader's value, in every thread of the group. T is trivially copyable and at most 16 bytes.
-/// Also a barrier of the group: what its threads wrote before is visible to all of them after. The group must pass
-/// another barrier before its next broadcast: a block's value stays in one place until then.
+/// Returns the leader's value to every thread of the group. T is trivially copyable and at most 16 bytes. This is also
+/// a barrier of the group: after it, all threads see what its threads wrote before. The group must pass another barrier
+/// before its next broadcast, because a block's value stays in one place until then.
 template <class Group, class T>
 GPUSOCK_FN T broadcast(const Group& group, const T& value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
@@ -90,7 +91,7 @@ GPUSOCK_FN T broadcast(const Group& group, const T& value) {
 #endif
 }
 
-/// A group of one has its value already.
+/// For a group of one: it already has the value.
 template <class T>
 GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
   return value;
@@ -112,8 +113,8 @@ struct Smallest {
   __device__ static void put(unsigned long long& into, unsigned long long value) { atomicMin(&into, value); }
 };
 
-/// Combines every thread's value into one, and returns it to every thread of the group. Also a barrier of the group, as
-/// broadcast() is.
+/// Combines every thread's value into one, and returns it to every thread of the group. This is also a barrier of the
+/// group, as broadcast() is.
 template <class Made, class Group, class T>
 GPUSOCK_FN T reduce(const Group& group, T value) {
   if constexpr (requires { group.shfl(value, 0); }) {
@@ -138,7 +139,7 @@ GPUSOCK_FN T reduce(const Group& group, T value) {
 }
 #endif
 
-/// The sum of every thread's value, in every thread of the group. Also a barrier of the group, as broadcast() is.
+/// Returns the sum of every thread's value to every thread of the group. This is also a barrier, as broadcast() is.
 template <class Group>
 GPUSOCK_FN int sum(const Group& group, int value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
@@ -150,7 +151,7 @@ GPUSOCK_FN int sum(const Group& group, int value) {
 
 GPUSOCK_FN inline int sum(const ThisThread&, int value) { return value; }
 
-/// The smallest of the threads' values, in every thread of the group. Also a barrier of the group, as broadcast() is.
+/// Returns the smallest of the threads' values to every thread of the group. This is also a barrier, as broadcast() is.
 template <class Group>
 GPUSOCK_FN std::uint64_t smallest(const Group& group, std::uint64_t value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
@@ -165,16 +166,16 @@ GPUSOCK_FN inline std::uint64_t smallest(const ThisThread&, std::uint64_t value)
 }  // namespace detail
 
 /// Copies `bytes` bytes with all threads of the group, as send() and recv() do: by words of 16 bytes, whatever the
-/// alignments of the two memories, which do not overlap. For the room of reserve() and the bytes of peek(). No barrier:
-/// the caller places one before other threads use what was copied; commit() and release() have one. Group-collective;
-/// it cannot fail.
+/// alignments of the two memories. These must not overlap. Use it for the room of reserve() and the bytes of peek(). It
+/// has no barrier: the caller needs one before other threads use the copied bytes; commit() and release() have one. All
+/// threads of the group call it. It cannot fail.
 template <class Group>
 GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {
 #if GPUSOCK_ON_GPU
   detail::copy_by_words(group.thread_rank(), group.num_threads(), static_cast<unsigned char*>(to),
                         static_cast<const unsigned char*>(from), bytes);
 #else
-  // On a CPU a block's threads share one processor: one copy by the leader is the fastest there is.
+  // On a CPU a block's threads share one processor: one copy by the leader is fastest.
   if (group.thread_rank() == 0) __builtin_memcpy(to, from, bytes);
 #endif
 }

@@ -1,13 +1,14 @@
 #pragma once
 /// @file Lines and messages: a Reader and a Writer on a connected stream socket, for whole groups.
 ///
-/// Both belong to one group, whose threads each hold one: all call the same functions with the same arguments, and get
-/// the same results. Their buffers are the group's: memory that all its threads can use (shared or device memory; for
-/// one thread, its own).
+/// Both belong to one group. Each thread of the group holds one; all threads call the same functions with the same
+/// arguments, and get the same results. Their buffers belong to the group: memory that all its threads can use (shared
+/// or device memory; for one thread, its own).
 ///
-/// A Reader takes only the bytes of the line or message that it is reading. Between two of them poll reports kPollIn
-/// whenever there is something to read, the socket can be passed on, and recv may take turns with the Reader. After
-/// -EAGAIN or -ETIMEDOUT the part that has come is in the Reader: use the same one again. Reader::begun() is true then.
+/// A Reader takes only the bytes of the line or message that it is reading. Between two lines or messages, poll reports
+/// kPollIn whenever there is something to read, the socket can be passed on, and the program may also call recv. After
+/// -EAGAIN or -ETIMEDOUT the Reader keeps the part that has arrived: use the same Reader again. Reader::begun() is then
+/// true.
 ///
 /// In a server that polls many sockets, each client has a Reader and a Writer. Call Reader::line(Deadline::now()) after
 /// kPollIn, and Writer::flush(Deadline::now()) after each answer. Poll for kPollOut while Writer::pending() is not 0.
@@ -27,7 +28,7 @@ struct Received {
   GPUSOCK_FN bool ended() const { return data == nullptr && size == 0; }  ///< true if the stream has ended
   GPUSOCK_FN bool failed() const { return size < 0; }                     ///< true if `size` is an error
   GPUSOCK_FN explicit operator bool() const { return data != nullptr; }   ///< true if there is data, also of 0 bytes
-  /// 0 if there is data; else why there is none, -EPIPE for the end of the stream.
+  /// Returns 0 if there is data, otherwise the error, or -EPIPE at the end of the stream.
   GPUSOCK_FN int error() const { return data != nullptr ? 0 : size == 0 ? -EPIPE : static_cast<int>(size); }
   /// The data as Text; empty if there is none.
   GPUSOCK_FN Text text() const { return {data, data == nullptr ? 0 : static_cast<std::size_t>(size)}; }
@@ -58,16 +59,16 @@ GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uin
 
 }  // namespace detail
 
-/// How far a Reader is. A group keeps this for a client while it serves others.
+/// The progress of a Reader. A group keeps it for a client while it serves others.
 struct ReaderProgress {
-  std::uint64_t filled = 0;  ///< bytes that have come of the line, piece or message
+  std::uint64_t filled = 0;  ///< bytes of the line, piece or message that have arrived
   std::uint64_t length = 0;  ///< bytes of the message
-  std::uint64_t taken = 0;   ///< all bytes that were ever taken from the socket
-  bool in_message = false;   ///< the message's length has come
-  bool finished = false;     ///< what is in the buffer was given to the caller
+  std::uint64_t taken = 0;   ///< bytes that were ever taken from the socket
+  bool in_message = false;   ///< true if the message's length has arrived
+  bool finished = false;     ///< true if the caller was given what is in the buffer
 };
 
-/// How far a Writer is. Its buffer is a ring: bytes beyond its end lie at its start, where earlier ones were sent.
+/// The progress of a Writer. Its buffer is a ring: bytes past its end lie at its start, where earlier ones were sent.
 struct WriterProgress {
   std::size_t used = 0;  ///< where the next byte is written, counted from the start of the buffer
   std::size_t sent = 0;  ///< where the next byte to send is; less than the buffer's size
@@ -83,28 +84,28 @@ struct WriterProgress {
 template <class Group>
 class Reader {
  public:
-  /// A Reader without a socket, for an array of seats: assign one that has a socket. Memory that is all zeros, as that
-  /// of a new DeviceBuffer, holds the same. Reading returns -EBADF. Only for groups that can be default constructed and
+  /// A Reader without a socket, for an array of seats: assign one that has a socket. Memory that is all zeros, such as
+  /// a new DeviceBuffer's, holds the same. Reading returns -EBADF. Only for groups that can be default constructed and
   /// assigned: on a GPU ThisThread, not a block.
   Reader() requires std::is_default_constructible_v<Group>
   = default;
 
-  /// `buffer` holds `bytes`: the longest line (with its end), piece or message.
+  /// `buffer` has `bytes` bytes: enough for the longest line (with its end), piece or message.
   GPUSOCK_FN Reader(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes)
       : group_(group), net_(net), socket_(socket), buffer_(static_cast<char*>(buffer)), room_(bytes) {}
 
-  /// The next line, without its end: `\n` or `\r\n`. An empty line is not the end of the stream: it has data.
+  /// Receives the next line, without its end: `\n` or `\r\n`. An empty line is not the end of the stream: it has data.
   GPUSOCK_FN Received line(Deadline deadline = Deadline::by_default()) {
     Received line = until('\n', deadline);
     if (line && line.size > 0 && line.data[line.size - 1] == '\r') --line.size;
     return line;
   }
 
-  /// The bytes before the next `delimiter`, which is consumed too.
+  /// Receives the bytes before the next `delimiter`, which is consumed too.
   GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     begin();
-    // Copies little at first, since what follows a line is copied again, and more where a line is long.
+    // The copy is small at first, because bytes after the line are copied again later; it grows if the line is long.
     for (std::uint64_t window = kWindowBytes;; window *= 2) {
       if (at_.filled == room_) return {nullptr, no_room()};
       const Received more = copy_arrived(window < room_ - at_.filled ? at_.filled + window : room_, deadline);
@@ -117,7 +118,7 @@ class Reader {
     }
   }
 
-  /// The next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
+  /// Receives the next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     if (bytes == 0) return {nullptr, -EINVAL};
@@ -131,8 +132,8 @@ class Reader {
     return finish(bytes);
   }
 
-  /// The next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the end of
-  /// the stream: it has data.
+  /// Receives the next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the
+  /// end of the stream: it has data.
   GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     if (!at_.in_message) {
@@ -149,8 +150,8 @@ class Reader {
     return body;
   }
 
-  /// The next `bytes` bytes, all of them, into memory of the caller's that all threads of the group can use: for more
-  /// than the Reader's buffer holds. Returns -EINVAL if `bytes` is 0.
+  /// Receives the next `bytes` bytes, all of them, into the caller's memory, which all threads of the group can use.
+  /// These may be more than the Reader's buffer holds. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received read(void* to, std::size_t bytes, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     if (bytes == 0 || to == nullptr) return {nullptr, -EINVAL};
@@ -162,7 +163,8 @@ class Reader {
     return finish(to, bytes);
   }
 
-  /// All bytes up to the end of the stream, as read(). -EMSGSIZE if there are more than `room`. An empty rest has data.
+  /// Receives all bytes up to the end of the stream, as read(). Returns -EMSGSIZE if there are more than `room`. If
+  /// there are none, the result has data of 0 bytes.
   GPUSOCK_FN_APART Received read_to_end(void* to, std::size_t room, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     if (to == nullptr) return {nullptr, -EINVAL};
@@ -178,7 +180,7 @@ class Reader {
     return finish(to, at_.filled);
   }
 
-  /// Drops the next `bytes` bytes. 0 once all of them have come, else the error; -EPIPE at the end of the stream.
+  /// Drops the next `bytes` bytes. Returns 0 once all have arrived, or an error; -EPIPE at the end of the stream.
   GPUSOCK_FN_APART int skip(std::uint64_t bytes, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
     if (buffer_ == nullptr) return -EBADF;
@@ -194,22 +196,22 @@ class Reader {
     return 0;
   }
 
-  /// True if a part of a line, piece or message is in the buffer, or the length of a message that has not come: the
-  /// next call goes on with it.
+  /// True if the Reader has received a part of a line, piece or message, or only the length of a message: the next call
+  /// goes on with it.
   GPUSOCK_FN bool begun() const { return at_.in_message || (at_.filled != 0 && !at_.finished); }
 
   GPUSOCK_FN const ReaderProgress& progress() const { return at_; }  ///< for resume()
   /// Goes on where another Reader was, on the same socket and with the same buffer.
   GPUSOCK_FN void resume(const ReaderProgress& progress) { at_ = progress; }
 
-  static constexpr std::size_t kLengthBytes = 4;  ///< what a message begins with
+  static constexpr std::size_t kLengthBytes = 4;  ///< bytes of the length with which a message begins
 
  private:
   static constexpr std::uint64_t kWindowBytes = 256;
 
   GPUSOCK_FN int no_room() const { return buffer_ == nullptr ? -EBADF : -EMSGSIZE; }
 
-  /// What the caller has been given is the past: the buffer is free.
+  /// Begins a new line, piece or message if the caller was given the last one: the buffer is then free.
   GPUSOCK_FN void begin() {
     if (at_.finished) at_.filled = 0;
     at_.finished = false;
@@ -220,8 +222,8 @@ class Reader {
     return {static_cast<const char*>(data), static_cast<std::int64_t>(bytes)};
   }
 
-  /// Takes the length that a message begins with: no part of it needs room in the buffer. Returns its size, or why it
-  /// has not come.
+  /// Receives the length with which a message begins, without using the buffer. Returns the size of the length, or why
+  /// it has not arrived.
   GPUSOCK_FN Received read_length(Deadline deadline) {
     if (buffer_ == nullptr) return {nullptr, -EBADF};
     if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
@@ -244,7 +246,7 @@ class Reader {
     return {nullptr, kLengthBytes};
   }
 
-  /// Receives some bytes into the caller's memory, after those that are there, until these are `end` at most.
+  /// Receives bytes into the caller's memory, after those that are there, until these are at most `end` bytes.
   GPUSOCK_FN Received receive(void* to, std::uint64_t end, Deadline deadline) {
     if (buffer_ == nullptr) return {nullptr, -EBADF};
     if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
@@ -256,7 +258,7 @@ class Reader {
     return {next, got};
   }
 
-  /// Copies arrived bytes into the buffer, after those that are there, until these are `end` at most. take() then
+  /// Copies arrived bytes into the buffer, after those that are there, until these are at most `end` bytes. take() then
   /// consumes those that are wanted.
   GPUSOCK_FN Received copy_arrived(std::uint64_t end, Deadline deadline) {
     if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
@@ -285,20 +287,20 @@ class Reader {
 /// error nothing more is sent; flush() and error() return that error: one of Net::send(), or -EINVAL for a buffer of 0
 /// bytes.
 ///
-/// A full buffer is sent before more is written to it, and flush() without a deadline sends the rest: both wait up to
-/// the timeout, and a timeout is an error like the others. Of data larger than the buffer only the end is copied into
-/// it. flush(Deadline) is for those that must not wait: what could
-/// not be sent yet stays in the buffer, and that is no error.
+/// A full buffer is sent before more is written to it, and flush() without a deadline sends the rest. Both wait up to
+/// the timeout, and a timeout is an error like the others. If data is larger than the buffer, only its last part is
+/// copied into the buffer. flush(Deadline) is for groups that must not wait: bytes that could not be sent yet stay in
+/// the buffer, and that is no error.
 template <class Group>
 class Writer {
  public:
-  /// A Writer without a socket, as Reader's. Writing makes the error -EBADF.
+  /// A Writer without a socket, as the Reader without one. Writing gives the error -EBADF.
   Writer() requires std::is_default_constructible_v<Group>
   = default;
 
-  /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take, then the error is -ETIMEDOUT.
-  /// The largest number means for ever. 0: sending does not wait, and -ETIMEDOUT means that the buffer and the tx ring
-  /// have no room.
+  /// `buffer` has `bytes` bytes, at least one. `timeout_ns`: how long each sending may take before the error is
+  /// -ETIMEDOUT. The largest number means for ever. 0: sending does not wait, and -ETIMEDOUT means that the buffer and
+  /// the tx ring have no room.
   GPUSOCK_FN Writer(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes,
                     std::uint64_t timeout_ns)
       : group_(group),
@@ -309,7 +311,7 @@ class Writer {
         timeout_ns_(timeout_ns),
         at_{.error = bytes == 0 ? -EINVAL : 0} {}
 
-  /// Every thread's `data` has the same bytes: one memory of all, or one of each.
+  /// Writes bytes, which must be the same for all threads: each may pass the same memory, or a copy of its own.
   GPUSOCK_FN_APART Writer& write(const void* data, std::size_t bytes) {
     GPUSOCK_GROUP_CALL(group_);
     const auto* from = static_cast<const char*>(data);
@@ -317,7 +319,7 @@ class Writer {
       if (room_ == 0) at_.error = -EBADF;
       if (at_.error == 0 && pending() == room_) make_room();
       if (at_.error != 0) break;
-      if (at_.used == 0 && bytes > room_) {  // what the buffer could not hold anyway is sent from where it lies
+      if (at_.used == 0 && bytes > room_) {  // bytes that the buffer cannot hold are sent from where they lie
         const std::int64_t sent = net_.send(group_, socket_, from, bytes - room_, kMore,
                                             Deadline::after_ns(timeout_ns_));
         if (sent < 0) at_.error = static_cast<int>(sent);
@@ -354,7 +356,7 @@ class Writer {
     return *this << decimal.text();
   }
 
-  /// A message, as Reader::message() reads it. -EMSGSIZE for more than 4 GiB.
+  /// Writes a message, as Reader::message() reads it. More than 4 GiB give the error -EMSGSIZE.
   GPUSOCK_FN Writer& message(const void* data, std::size_t bytes) {
     if (bytes > 0xffffffffu) {
       if (at_.error == 0) at_.error = -EMSGSIZE;
@@ -372,8 +374,8 @@ class Writer {
     return at_.error;
   }
 
-  /// Sends what the socket takes before the deadline. Returns 0 if all is sent; -EAGAIN (Deadline::now()) or -ETIMEDOUT
-  /// if pending() bytes stay in the buffer: the next flush() goes on with them; or the first error.
+  /// Sends what the socket takes before the deadline. Returns 0 if all is sent, or the first error. Returns -EAGAIN
+  /// (Deadline::now()) or -ETIMEDOUT if pending() bytes stay in the buffer: the next flush() goes on with them.
   GPUSOCK_FN_APART int flush(Deadline deadline) {
     GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
@@ -403,7 +405,7 @@ class Writer {
     drop_after_error();
   }
 
-  /// Sends pending bytes that lie in one piece, as Net::send(), and returns what that returns.
+  /// Sends those pending bytes that lie in one piece, with Net::send(), and returns the result.
   GPUSOCK_FN std::int64_t send_piece(int flags, Deadline deadline) {
     const std::size_t end = at_.used < room_ ? at_.used : room_;
     const std::int64_t sent = net_.send(group_, socket_, buffer_ + at_.sent, end - at_.sent, flags, deadline);

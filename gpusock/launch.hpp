@@ -22,8 +22,8 @@ inline constexpr bool kIsMemory<Mapped<T>> = true;
 template <class T>
 inline constexpr bool kIsMemory<DeviceBuffer<T>> = true;
 
-/// True if a kernel of these parameters can be launched with these arguments. If not, the compiler says why, in a
-/// sentence.
+/// True if a kernel with these parameters can be launched with these arguments. If not, the compiler prints a sentence
+/// that says why.
 template <class... Arguments, class... Parameters>
 constexpr bool can_launch(void (*)(Parameters...)) {
   constexpr bool as_many = sizeof...(Parameters) == sizeof...(Arguments);
@@ -46,14 +46,14 @@ constexpr bool can_launch(void (*)(Parameters...)) {
 namespace detail {
 cpu_device::Stream& native_stream(Context& context, Stream* stream);
 void note_launch(Context& context, Stream* stream) noexcept;
-[[noreturn]] void throw_launch_error();  ///< of the exception that is handled now: as launch() documents it
+[[noreturn]] void throw_launch_error();  ///< throws what launch() documents, for the exception being handled
 }  // namespace detail
 
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
-/// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
-/// have, (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory, (ENOBUFS)
-/// where the context's own stream is to be made and, in the shape of a GPU, there is none left; then nothing is
-/// launched. A kernel that fails is reported by synchronize().
+/// are converted to the kernel's parameter types and copied now. Throws Error: (EINVAL) the device does not have this
+/// shape, (EAGAIN) the CPU device cannot start a thread to run the kernel, (ENOMEM) there is no memory, (ENOBUFS) the
+/// context's own stream must be made and, in the shape of a GPU, no stream is left. After an error nothing is launched.
+/// A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
@@ -79,11 +79,11 @@ void note_launch(Context& context, Stream* stream) noexcept;
 cudaStream_t native_stream(Context& context, Stream* stream);
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments);
 
-/// What the CUDA runtime knows a kernel by.
+/// The address by which the CUDA runtime knows a kernel.
 template <class... Parameters>
 const void* symbol_of(void (*kernel)(Parameters...)) {
 #if defined(GPUSOCK_CUDA_DOUBLE)
-  return cuda_double::symbol_of(kernel);  // the double learns from this call alone how a kernel is called
+  return cuda_double::symbol_of(kernel);  // only from this call does the double learn how to call the kernel
 #else
   return reinterpret_cast<const void*>(kernel);
 #endif
@@ -91,11 +91,11 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
 }  // namespace detail
 
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
-/// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
-/// have, (EBUSY) where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where
-/// there is no memory for its stack, (ENOBUFS) where the context's own stream is to be made and each hardware queue has
-/// one. A kernel that fails is reported by synchronize(). A kernel for blocks of more than 256 threads is declared with
-/// __launch_bounds__(threads, 1): else its threads may need more registers than a GPU has for a block (EINVAL).
+/// are converted to the kernel's parameter types and copied now. Throws Error: (EINVAL) the device does not have this
+/// shape, (EBUSY) the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) there is no
+/// memory for its stack, (ENOBUFS) the context's own stream must be made and each hardware queue has a stream. A kernel
+/// that fails is reported by synchronize(). A kernel for blocks of more than 256 threads is declared with
+/// __launch_bounds__(threads, 1): otherwise its threads may need more registers than a GPU has for a block (EINVAL).
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {

@@ -1,9 +1,10 @@
 #pragma once
-/// @file A socket that one group uses: counted once, not in each call.
+/// @file OwnedSocket: a group is counted into a socket once, instead of in each call.
 ///
-/// A call counts itself into its socket and out of it, so that a close by another group waits for it: two atomics and
-/// a fence. A group that makes many calls on one socket can be counted for all of them. The socket stays what it is:
-/// other groups may use it, or close it, at the same time, by the Net that the context gave them.
+/// Each call counts itself into its socket and out of it, so that a close by another group waits for the call. This
+/// costs two atomics and a fence. A group that makes many calls on one socket can be counted once for all of them. The
+/// socket itself does not change: other groups may use it, or close it, at the same time, with the Net that the context
+/// gave them.
 ///
 ///     __global__ void echo(gpusock::Net net, gpusock::Socket listener) {
 ///       const auto block = gpusock::this_block();
@@ -22,12 +23,12 @@
 
 namespace gpusock {
 
-/// Owns a socket in a scope, and closes it at the scope's end. All threads of the group make it, with the same
-/// arguments, and call each of its functions together, the destructor too. Neither copied nor moved.
+/// Owns a socket in a scope, and closes it at the scope's end. All threads of the group make it with the same
+/// arguments, and call each of its functions together, including the destructor. It is neither copied nor moved.
 ///
 /// If another group closes the socket, the owner's next calls return -EBADF, and the connection ends when the owner's
 /// scope does. Two groups may both own a socket if one only sends and the other only receives. On the CPU device, a
-/// kernel that fails runs no destructors: the sockets stay open, and are owned no longer.
+/// kernel that fails runs no destructors: its sockets stay open, and have no owner any more.
 template <class Group>
 class OwnedSocket {
  public:
@@ -45,13 +46,13 @@ class OwnedSocket {
   OwnedSocket(const OwnedSocket&) = delete;
   OwnedSocket& operator=(const OwnedSocket&) = delete;
 
-  /// Returns 0 while the socket is owned, else why it is not: the negated errno that the constructor was given; -EBADF
-  /// (the socket is not open, or was released or closed); -EINVAL (the constructor was given the net() of this socket's
-  /// owner); or -ENOMEM.
+  /// Returns 0 while the socket is owned. Otherwise returns why it is not: the negated errno that the constructor was
+  /// given; -EBADF (the socket is not open, or was released or closed); -EINVAL (the constructor was given the net() of
+  /// this socket's owner); or -ENOMEM.
   GPUSOCK_FN int error() const { return error_; }
 
-  /// The Net with which the owner makes its calls. It lives as long as this object, and only this group may use it.
-  /// Its calls on the owned socket are not counted; its calls on other sockets are as those of any Net.
+  /// The Net with which the owner makes its calls. It lives as long as this object, and only this group may use it. Its
+  /// calls on the owned socket are not counted; its calls on other sockets are counted, as those of any Net.
   GPUSOCK_FN const Net& net() const { return net_; }
   /// The socket that the constructor, or change(), was given.
   GPUSOCK_FN Socket socket() const { return socket_; }
@@ -67,16 +68,16 @@ class OwnedSocket {
     return error_;
   }
 
-  /// Ends the ownership, and leaves the socket open. The owner's open reservation or peek is given up. Returns the
-  /// socket, or error().
+  /// Ends the ownership, and leaves the socket open. An open reservation or peek of the owner is given up: nothing of
+  /// it is sent or consumed. Returns the socket, or error().
   GPUSOCK_FN Socket release() {
     if (error_ != 0) return error_;
     end();
     return socket_;
   }
 
-  /// Ends the ownership, and closes the socket. The owner's open reservation or peek is given up. Returns 0; or
-  /// error(), or -EBADF if another group has closed it.
+  /// Ends the ownership, and closes the socket. An open reservation or peek of the owner is given up, as in release().
+  /// Returns 0; or error(), or -EBADF if another group has closed the socket.
   GPUSOCK_FN int close() {
     if (error_ != 0) return error_;
     const int result = net_.close(group_, socket_);

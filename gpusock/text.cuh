@@ -1,6 +1,6 @@
 #pragma once
-/// @file Text in kernels: pieces of what a peer sent, numbers in it, and what is written for it. Pure functions, for
-/// kernels and host threads alike; each thread that calls works by itself.
+/// @file Text in kernels: functions that split and compare text from a peer, read and write numbers, and build text.
+/// They are pure functions for kernels and host threads; each thread that calls one works by itself.
 
 #include "ringbuf/annotations.hpp"
 
@@ -15,22 +15,22 @@ namespace gpusock {
 /// A piece of text. It does not own its memory, and has no terminating zero.
 struct Text {
   const char* data;   ///< the first character
-  std::size_t bytes;  ///< how many there are
+  std::size_t bytes;  ///< number of characters
 
-  /// Not initialized, so that it may lie in shared memory.
+  /// Does not initialize the members, so that a Text may lie in shared memory.
   Text() = default;
-  /// So many characters from here on.
+  /// The `count` characters that begin at `from`.
   GPUSOCK_FN constexpr Text(const char* from, std::size_t count) : data(from), bytes(count) {}
-  /// A literal, so that same(word, "GET") can be written.
+  /// Converts a literal, so that a program can write same(word, "GET").
   template <std::size_t kBytes>
   GPUSOCK_FN constexpr Text(const char (&literal)[kBytes]) : data(literal), bytes(kBytes - 1) {}
 
-  /// One character, which must be there.
+  /// The character at `index`, which must be less than `bytes`.
   GPUSOCK_FN char operator[](std::size_t index) const { return data[index]; }
   GPUSOCK_FN Text from(std::size_t index) const {
     return {data + index, bytes - index};
-  }                                                                         ///< without what is before it
-  GPUSOCK_FN Text until(std::size_t index) const { return {data, index}; }  ///< what is before it
+  }                                                                         ///< the text from `index` to its end
+  GPUSOCK_FN Text until(std::size_t index) const { return {data, index}; }  ///< the text before `index`
 };
 
 /// A literal as Text.
@@ -65,14 +65,14 @@ GPUSOCK_FN inline bool starts_with(Text a, Text start) {
   return a.bytes >= start.bytes && same(a.until(start.bytes), start);
 }
 
-/// The index of the first `c`; the text's size if there is none.
+/// The index of the first `c`, or the text's size if there is none.
 GPUSOCK_FN_APART inline std::size_t find(Text in, char c) {
   std::size_t i = 0;
   while (i < in.bytes && in[i] != c) ++i;
   return i;
 }
 
-/// Without the blanks and tabs at both ends.
+/// The text without the blanks and tabs at both ends.
 GPUSOCK_FN_APART inline Text trimmed(Text from) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };
   while (from.bytes != 0 && blank(from[0])) from = from.from(1);
@@ -80,8 +80,8 @@ GPUSOCK_FN_APART inline Text trimmed(Text from) {
   return from;
 }
 
-/// Removes the first word, which ends at a blank, and the blanks around it from `from`, and returns the word. It is
-/// empty if there is none.
+/// Removes the first word, and the blanks around it, from `from`, and returns the word. A word ends at a blank. Returns
+/// an empty text if there is no word.
 GPUSOCK_FN_APART inline Text take_word(Text& from) {
   std::size_t begin = 0;
   while (begin < from.bytes && from[begin] == ' ') ++begin;
@@ -94,8 +94,8 @@ GPUSOCK_FN_APART inline Text take_word(Text& from) {
 
 /// A header field, as of HTTP or mail: `name: value`.
 struct Field {
-  Text name;   ///< what is before the first colon
-  Text value;  ///< what is after it, without the blanks and tabs around it
+  Text name;   ///< the text before the first colon
+  Text value;  ///< the text after it, without the blanks and tabs around it
 
   /// True if the field has this name. Upper and lower case are the same.
   GPUSOCK_FN bool is(Text other) const { return same_in_any_case(name, other); }
@@ -110,8 +110,8 @@ GPUSOCK_FN_APART inline bool parse_field(Text line, Field& field) {
   return true;
 }
 
-/// Reads a number. True if the text is digits and nothing else, of base 10 or of another `base` from 2 to 36: 16 also
-/// has the digits a to f and A to F, and no prefix. A number that does not fit becomes the largest value.
+/// Reads a number. Returns true if the text consists of digits and nothing else. `base`: from 2 to 36; base 16 also has
+/// the digits a to f and A to F, and no prefix. A number that does not fit becomes the largest value.
 GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number, unsigned base = 10) {
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
   number = 0;
@@ -126,8 +126,8 @@ GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number, unsi
   return from.bytes != 0;
 }
 
-/// Reads a number with an optional sign `-`. True if the text is that and nothing else. A number that does not fit
-/// becomes the largest or the smallest value.
+/// Reads a number. Returns true if the text consists of digits, with an optional sign `-`, and nothing else. A number
+/// that does not fit becomes the largest or the smallest value.
 GPUSOCK_FN_APART inline bool parse_number(Text from, std::int64_t& number) {
   constexpr auto kMax = ~std::uint64_t{0} >> 1;
   const bool negative = from.bytes != 0 && from[0] == '-';
@@ -161,15 +161,15 @@ class Decimal {
     if (negative) digits_[--first_] = '-';
   }
 
-  /// Valid as long as this object.
+  /// The number as text. It is valid as long as this object.
   GPUSOCK_FN Text text() const { return {digits_ + first_, sizeof digits_ - first_}; }
 
  private:
-  char digits_[20];  // of the longest number, with its sign
+  char digits_[20];  // enough for the longest number with its sign
   unsigned first_ = sizeof digits_;
 };
 
-/// The name of an error that socket calls list: "ECONNRESET" for -ECONNRESET and for ECONNRESET. "ok" for 0; "error"
+/// The name of an error that a socket call lists: "ECONNRESET" for -ECONNRESET and for ECONNRESET. "ok" for 0; "error"
 /// for any other number.
 GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
   switch (error < 0 ? -error : error) {
@@ -238,10 +238,10 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
   }
 }
 
-/// Appends text to a buffer as long as there is room; what no longer fits is cut off. One thread.
+/// Appends text to a buffer as long as there is room; text that does not fit is cut off. One thread uses it.
 class TextBuffer {
  public:
-  /// Writes to `to`, which has room for so many bytes.
+  /// Writes to `to`, which has room for `room` bytes.
   GPUSOCK_FN TextBuffer(char* to, std::size_t room) : to_(to), room_(room) {}
 
   /// Appends a text.
@@ -265,7 +265,7 @@ class TextBuffer {
     return *this << Decimal(number).text();
   }
 
-  GPUSOCK_FN std::size_t bytes() const { return bytes_; }   ///< how much is in the buffer
+  GPUSOCK_FN std::size_t bytes() const { return bytes_; }   ///< number of bytes in the buffer
   GPUSOCK_FN Text text() const { return {to_, bytes_}; }    ///< all that is in the buffer
   GPUSOCK_FN bool full() const { return bytes_ == room_; }  ///< true if text may have been cut off
 

@@ -1,12 +1,12 @@
 #pragma once
 /// @file The socket calls of GPUnet (OSDI'14, ut-osa/gpunet) on gpusock: a kernel written for GPUnet compiles with its
-/// include of gpunet.cu.h changed to this file, or unchanged with -I on gpusock/compat/gpunet. docs/from_gpunet.md has
-/// call by call what is the same and what differs.
+/// include of gpunet.cu.h changed to this file, or unchanged with -I on gpusock/compat/gpunet. docs/from_gpunet.md
+/// lists for each call what is the same and what differs.
 ///
-/// The host calls gpunet_init(context) before it launches. As there, calls are made by all threads of a block, those
-/// named single_thread_* by one thread; the calls below that GPUnet had for blocks only also exist as single_thread_*,
-/// for use inside BEGIN_SINGLE_THREAD_PART. Results are handles or counts, or negated errno values; nothing hangs once
-/// the context ends.
+/// The host calls gpunet_init(context) before it launches kernels. As in GPUnet, all threads of a block make a call
+/// together, and one thread makes the calls named single_thread_*. Some calls that GPUnet had for blocks only also
+/// exist as single_thread_*, for use inside BEGIN_SINGLE_THREAD_PART. Calls return handles, counts or negated errno
+/// values. No call hangs once the context ends.
 
 #include "gpusock/compat/gpunet_kernel.cuh"
 #include "gpusock/compat/gpunet_memory.cuh"
@@ -20,9 +20,9 @@
 
 namespace gpusock::compat {
 
-inline constexpr int kBacklog = 128;  // GPUnet's calls name none
+inline constexpr int kBacklog = 128;  // GPUnet's calls have no parameter for it
 
-/// The endpoint of a socket address; family 0 where it is not IPv4.
+/// Returns the endpoint of a socket address; its family is 0 if the address is not IPv4.
 __device__ inline Endpoint endpoint_of(const sockaddr_in* address) {
   Endpoint endpoint;
   if (address == nullptr || address->sin_family != AF_INET) return endpoint;
@@ -55,13 +55,13 @@ __device__ int accept(const Group& group, int listener, Deadline deadline) {
   return without_notes(group, gpunet_net().accept(group, listener, deadline));
 }
 
-/// True if the socket may wait; asked once for the group, as it may be changed meanwhile.
+/// True if calls on the socket may wait. The leader looks for the whole group, as the answer may change meanwhile.
 template <class Group>
 __device__ bool blocks(const Group& group, int socket) {
   return detail::by_leader(group, [&]() -> std::int64_t { return !has_note(socket, kNoteNonBlocking); }) != 0;
 }
 
-/// Sends what there is room for, and waits only where there is none.
+/// Sends what there is room for, and waits only if there is no room.
 template <class Group>
 __device__ int send(const Group& group, int socket, const uchar* data, int size) {
   if (data == nullptr || size < 0) return -EINVAL;
@@ -74,7 +74,8 @@ __device__ int send(const Group& group, int socket, const uchar* data, int size)
   return static_cast<int>(rest > 0 ? 1 + rest : 1);
 }
 
-/// The end of the stream is 0 the first time and -EPIPE then: loops that wait for a size and know only errors end, too.
+/// Returns 0 at the end of the stream, and -EPIPE from then on. So loops end that wait for a size and check only for
+/// errors.
 template <class Group>
 __device__ int receive(const Group& group, int socket, void* data, int size, bool waits) {
   if (data == nullptr || size <= 0) return -EINVAL;
@@ -89,7 +90,7 @@ __device__ int receive(const Group& group, int socket, void* data, int size, boo
 
 }  // namespace gpusock::compat
 
-/// Listens at an IPv4 address; port 0 picks one (gpunet_net().getsockname tells).
+/// Listens at an IPv4 address. For port 0 the system picks a port, which gpunet_net().getsockname returns.
 __device__ inline int single_thread_gbind_in(const sockaddr_in* address) {
   return gpusock::compat::bind_in(gpusock::this_thread(), address);
 }
@@ -97,7 +98,7 @@ __device__ inline int single_thread_gbind_in(const sockaddr_in* address) {
 __device__ inline int gbind_in(const sockaddr_in* address) {
   return gpusock::compat::bind_in(gpusock::this_block(), address);
 }
-/// GPUnet's choice of a way through host memory; here the link decides.
+/// As single_thread_gbind_in. In GPUnet it chooses a way through host memory; here the link decides.
 __device__ inline int single_thread_gbind_bounce_in(const sockaddr_in* address) {
   return single_thread_gbind_in(address);
 }
@@ -110,9 +111,9 @@ __device__ inline int gconnect_in(const sockaddr_in* address) {
 __device__ inline int single_thread_gconnect_in(const sockaddr_in* address) {
   return gpusock::compat::connect_in(gpusock::this_thread(), address);
 }
-/// The same: here the link decides.
+/// As gconnect_in: here the link decides how bytes travel.
 __device__ inline int gconnect_ib(const sockaddr_in* address) { return gconnect_in(address); }
-/// The same: here the link decides.
+/// As gconnect_in: here the link decides how bytes travel.
 __device__ inline int gconnect_bounce_in(const sockaddr_in* address) { return gconnect_in(address); }
 
 /// gaccept for one thread.
@@ -122,7 +123,7 @@ __device__ inline int single_thread_gaccept(int listener) {
 
 namespace gpusock::compat {
 
-/// `Scope`: the type of the name gpunet_scope where gaccept stands.
+/// Accepts for the block, or for one thread. `Scope`: the type of the name gpunet_scope at the gaccept call.
 template <class Scope>
 __device__ int accept_in(int listener) {
   if constexpr (std::is_same_v<Scope, const SingleThreadPart>) {
@@ -134,11 +135,11 @@ __device__ int accept_in(int listener) {
 
 }  // namespace gpusock::compat
 
-/// Block: waits for a connection. Within BEGIN_SINGLE_THREAD_PART, where GPUnet's own programs call it too, that thread
-/// alone waits: it must stand there itself, not in a function that is called there.
+/// Block: waits for a connection. In BEGIN_SINGLE_THREAD_PART, where GPUnet's own programs call it too, that thread
+/// alone waits. For this, the call must be written in the part itself, not in a function that the part calls.
 #define gaccept(listener) gpusock::compat::accept_in<decltype(gpunet_scope)>(listener)
 
-/// Takes a connection that is there, else -EWOULDBLOCK.
+/// Accepts a connection that is there. Returns -EWOULDBLOCK if there is none.
 __device__ inline int gaccept_nb(int listener) {
   return gpusock::compat::accept(gpusock::this_block(), listener, gpusock::Deadline::now());
 }
@@ -147,8 +148,8 @@ __device__ inline int single_thread_gaccept_nb(int listener) {
   return gpusock::compat::accept(gpusock::this_thread(), listener, gpusock::Deadline::now());
 }
 
-/// Sends up to `size` bytes and returns how many: at least one, or an error; -EWOULDBLOCK where the socket is not to
-/// block.
+/// Sends up to `size` bytes. Returns how many (at least one) or an error: -EWOULDBLOCK if the socket does not block and
+/// there is no room.
 __device__ inline int gsend(int socket, const uchar* data, int size) {
   return gpusock::compat::send(gpusock::this_block(), socket, data, size);
 }
@@ -157,8 +158,8 @@ __device__ inline int single_thread_gsend(int socket, const uchar* data, int siz
   return gpusock::compat::send(gpusock::this_thread(), socket, data, size);
 }
 
-/// Receives up to `size` bytes and returns how many; 0 at the end of the stream, and -EPIPE from then on; -EWOULDBLOCK
-/// where the socket is not to block and nothing is there.
+/// Receives up to `size` bytes. Returns how many; 0 at the end of the stream, and -EPIPE from then on; -EWOULDBLOCK if
+/// the socket does not block and nothing is there.
 __device__ inline int grecv(int socket, uchar* data, int size) {
   const auto block = gpusock::this_block();
   return gpusock::compat::receive(block, socket, data, size, gpusock::compat::blocks(block, socket));
@@ -169,7 +170,7 @@ __device__ inline int single_thread_grecv(int socket, uchar* data, int size) {
   return gpusock::compat::receive(thread, socket, data, size, gpusock::compat::blocks(thread, socket));
 }
 
-/// As grecv on a socket that is not to block.
+/// As grecv on a socket that does not block.
 __device__ inline int grecv_nb(int socket, void* data, int size) {
   return gpusock::compat::receive(gpusock::this_block(), socket, data, size, false);
 }
@@ -181,16 +182,16 @@ __device__ inline int single_thread_gshutdown(int socket, int how = SHUT_RDWR) {
 }
 static_assert(SHUT_RD == 0 && SHUT_WR == 1 && SHUT_RDWR == 2);
 
-/// Closes; what was sent still arrives.
+/// Closes the socket; what was sent is still delivered.
 __device__ inline int single_thread_gclose(int socket) { return gpunet_net().close(gpusock::this_thread(), socket); }
 /// single_thread_gclose for a block.
 __device__ inline int gclose(int socket) { return gpunet_net().close(gpusock::this_block(), socket); }
 
-/// Block: may gsend and grecv on this socket wait.
+/// Block: `blocking` says whether gsend and grecv on this socket may wait; 0: they may not.
 __device__ inline void gsetsock_block(int socket, int blocking) {
   BEGIN_SINGLE_THREAD_PART { gpusock::compat::set_note(socket, gpusock::compat::kNoteNonBlocking, blocking == 0); }
   END_SINGLE_THREAD_PART;
 }
 
-/// Block: not 0 if they may.
+/// Block: not 0 if gsend and grecv on this socket may wait.
 __device__ inline int ggetsock_block(int socket) { return gpusock::compat::blocks(gpusock::this_block(), socket); }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What GPUnet kernels use beside sockets: parts for one thread, numbers, time and text.
+/// @file What GPUnet kernels use besides sockets: parts for one thread, numbers, time and text.
 
 #include "gpusock/device.cuh"
 
@@ -23,11 +23,11 @@ struct SingleThreadPart {
 
 }  // namespace gpusock::compat
 
-/// Never called. The type of this name is how a call knows whether it stands in a part for one thread: see gaccept.
+/// Never called. From the type of this name gaccept knows whether it is called in a part for one thread.
 void gpunet_scope();
 
-/// The braces that follow are for the threads of which the condition holds. A loop, so that `break` leaves them, as in
-/// GPUnet.
+/// The threads for which the condition holds run the braces that follow. It is a loop, so that `break` leaves the
+/// braces, as in GPUnet.
 #define GPUSOCK_GPUNET_PART(condition)                                                    \
   if (const gpusock::compat::SingleThreadPart gpunet_scope{condition}; gpunet_scope.mine) \
     for (bool gpunet_first = true; gpunet_first; gpunet_first = false)
@@ -39,14 +39,14 @@ void gpunet_scope();
   GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK())
 /// Ends what BEGIN_SINGLE_THREAD_PART began.
 #define END_SINGLE_THREAD_PART __syncthreads()
-/// The same with the braces in the macros: BEGIN_SINGLE_THREAD ... END_SINGLE_THREAD.
+/// As BEGIN_SINGLE_THREAD_PART, with the braces in the macros: BEGIN_SINGLE_THREAD ... END_SINGLE_THREAD.
 #define BEGIN_SINGLE_THREAD BEGIN_SINGLE_THREAD_PART {
 /// Ends what BEGIN_SINGLE_THREAD began.
 #define END_SINGLE_THREAD \
   }                       \
   END_SINGLE_THREAD_PART;
-/// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread; a barrier in
-/// each block.
+/// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread, between two
+/// barriers in each block.
 #define BEGIN_UNIQUE_THREAD_PART \
   __syncthreads();               \
   GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK() && FIRST_BLOCK())
@@ -59,10 +59,10 @@ void gpunet_scope();
 #define TBID (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z))
 
 #if defined(RELEASE) && !defined(GPU_ASSERT)
-/// Nothing: with RELEASE, as GPUnet's programs are built, the condition is not even computed.
+/// Does nothing: with RELEASE, as GPUnet's programs are built, the condition is not even evaluated.
 #define GPU_ASSERT(condition)
 #elif !defined(GPU_ASSERT)
-/// What must hold in a kernel: assert(), with GPUnet's semicolon.
+/// Asserts a condition in a kernel. The macro has GPUnet's semicolon.
 #define GPU_ASSERT(condition) assert(condition);
 #endif
 
@@ -72,7 +72,8 @@ struct gtimeval {
   long int tv_usec;  ///< microseconds, 0 to 999999
 };
 
-/// Block: the time, in the first thread's `tv`. For differences: on the CPU device it starts at no particular moment.
+/// Block: writes the time to the first thread's `tv`. Use differences only: on the CPU device the time has no fixed
+/// start.
 __device__ inline void ggettimeofday(gtimeval* tv) {
   BEGIN_SINGLE_THREAD_PART {
     const auto now_us = gpusock::clock_ns() / 1000;
@@ -82,14 +83,14 @@ __device__ inline void ggettimeofday(gtimeval* tv) {
   END_SINGLE_THREAD_PART;
 }
 
-/// `difference` = later - earlier.
+/// Sets `difference` to `later` - `earlier`.
 __device__ inline void gtimersub(const gtimeval* later, const gtimeval* earlier, gtimeval* difference) {
   const long us = (later->tv_sec - earlier->tv_sec) * 1'000'000 + (later->tv_usec - earlier->tv_usec);
   difference->tv_sec = us / 1'000'000 - (us % 1'000'000 < 0);
   difference->tv_usec = us % 1'000'000 + (us % 1'000'000 < 0) * 1'000'000;
 }
 
-/// One thread: prints with four integers.
+/// One thread: prints four integers in this format.
 __device__ inline void gprintf4_single(const char* format, int first, int second, int third, int fourth) {
   printf(format, first, second, third, fourth);
 }

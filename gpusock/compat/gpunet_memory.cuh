@@ -1,5 +1,5 @@
 #pragma once
-/// @file What GPUnet kernels use for memory that threads share: locks, waits, copies. The names and what they mean are
+/// @file What GPUnet kernels use for memory that threads share: locks, waits, copies. The names and their meanings are
 /// GPUnet's.
 
 #include "gpusock/compat/gpunet_kernel.cuh"
@@ -10,7 +10,7 @@
 
 namespace gpusock::compat {
 
-/// One turn of a wait for another thread: on the CPU device, a turn for the block's other threads.
+/// One turn of a wait for another thread. On the CPU device the block's other threads run meanwhile.
 __device__ inline void wait_a_turn() { __nanosleep(100); }
 
 }  // namespace gpusock::compat
@@ -31,16 +31,16 @@ __device__ inline T readNoCache(const volatile T* address) {
 /// One thread: takes a lock, which is an int that is 0 at first.
 #define MUTEX_LOCK(lock) \
   while (MUTEX_WAS_LOCKED(lock)) gpusock::compat::wait_a_turn()
-/// One thread: takes the lock if it is free; not 0 if it is not.
+/// One thread: takes the lock if it is free. Returns 0 if it was free, else not 0.
 #define MUTEX_WAS_LOCKED(lock) atomicExch((int*)(&(lock)), 1)
 /// One thread: gives the lock back.
 #define MUTEX_UNLOCK(lock) (__threadfence(), (void)atomicExch((int*)(&(lock)), 0))
 
-/// Tells which of the grid's blocks comes last. All zero at first; one thread of each block calls.
+/// Tells which of the grid's blocks comes last. Its memory is zero at first. One thread of each block calls is_last().
 struct LAST_SEMAPHORE {
   int count;  ///< blocks that have called
 
-  /// 1 for the last block, else 0.
+  /// Returns 1 to the last block, else 0.
   __device__ int is_last() volatile {
     __threadfence();  // what the others did is visible to the last one
     const int before = atomicAdd(const_cast<int*>(&count), 1);
@@ -49,11 +49,11 @@ struct LAST_SEMAPHORE {
   }
 };
 
-/// Lets one thread initialize something and the others wait for it. All zero at first.
+/// Lets one thread initialize something while the others wait for it. Its memory is zero at first.
 struct INIT_LOCK {
   volatile int lock;  ///< 0, 1 while it is being initialized, then 2
 
-  /// 1 for the thread that has to initialize, and then calls signal(); 0 for the others, once that is done.
+  /// Returns 1 to the thread that has to initialize and then call signal(); 0 to the others, once that is done.
   __device__ int try_wait() volatile {
     int* const word = const_cast<int*>(&lock);
     if (atomicCAS(word, 0, 1) == 0) return 1;
@@ -61,32 +61,32 @@ struct INIT_LOCK {
     __threadfence();
     return 0;
   }
-  /// It is initialized.
+  /// Ends the waits of the other threads: the initialization is done.
   __device__ void signal() volatile {
     __threadfence();
     atomicExch(const_cast<int*>(&lock), 2);
   }
 };
 
-/// Block: copies `size` bytes with all its threads; a barrier before and after.
+/// Block: copies `size` bytes with all its threads, between two barriers.
 __device__ inline void copy_block(uchar* to, volatile uchar* from, int size) {
   const auto block = gpusock::this_block();
   block.sync();
   if (size > 0) gpusock::copy(block, to, const_cast<const uchar*>(from), static_cast<std::uint64_t>(size));
   block.sync();
 }
-/// Block: the same.
+/// Block: the same as copy_block.
 __device__ inline void copyNoCache_block(uchar* to, volatile uchar* from, int size) { copy_block(to, from, size); }
 
 /// One thread: copies `size` bytes.
 __device__ inline void memcpy_thread(volatile char* to, const volatile char* from, unsigned size) {
   for (unsigned i = 0; i < size; ++i) to[i] = from[i];
 }
-/// One thread: the same; as in GPUnet, whole words of four bytes only.
+/// One thread: copies `size` bytes; as in GPUnet, only whole words of four bytes.
 __device__ inline void copyNoCache_thread(char* to, volatile char* from, int size) {
   for (int i = 0; i < size / 4 * 4; ++i) to[i] = from[i];
 }
-/// One thread: the same; as in GPUnet, whole words of four bytes only.
+/// One thread: copies `size` bytes; as in GPUnet, only whole words of four bytes.
 __device__ inline void write_thread(uchar* to, uchar* from, int size) {
   for (int i = 0; i < size / 4 * 4; ++i) to[i] = from[i];
 }
@@ -94,7 +94,7 @@ __device__ inline void write_thread(uchar* to, uchar* from, int size) {
 __device__ inline void bzero_thread(volatile void* to, unsigned size) {
   for (unsigned i = 0; i < size; ++i) static_cast<volatile char*>(to)[i] = 0;
 }
-/// One thread: 0 if the texts are equal up to a zero byte or in `size` bytes, else 1.
+/// One thread: returns 0 if the texts are equal up to a zero byte or in `size` bytes, else 1.
 __device__ inline char strcmp_thread(const volatile char* one, const volatile char* other, unsigned size) {
   for (unsigned i = 0; i < size; ++i) {
     if (one[i] != other[i]) return 1;

@@ -9,19 +9,19 @@
 
 /// One socket of a gpoll call.
 struct gpollfd {
-  int fd;           ///< the socket; negative: POLLNVAL, and not waited for
+  int fd;           ///< the socket; a negative one gets POLLNVAL, and gpoll does not wait for it
   short events;     ///< what to wait for: POLLIN, POLLOUT
-  short revents;    ///< what there is, written by gpoll
+  short revents;    ///< the events that gpoll found
   unsigned rbytes;  ///< bytes that grecv has at once
   unsigned wbytes;  ///< bytes that gsend takes at once
 };
 
 namespace gpusock::compat {
 
-/// Looks at one entry; does it end the wait.
+/// Looks at one entry. Returns true if it ends the wait.
 __device__ inline bool look_at(const detail::Side& side, gpollfd& entry) {
   entry.rbytes = entry.wbytes = 0;
-  if (entry.fd < 0) {  // as in GPUnet: told, but nothing to wake for
+  if (entry.fd < 0) {  // as in GPUnet: it is reported, but does not end the wait
     entry.revents = POLLNVAL;
     return false;
   }
@@ -44,9 +44,9 @@ __device__ inline bool any_event(const detail::Side& side, const gpollfd* entrie
 
 }  // namespace gpusock::compat
 
-/// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`: how
-/// long, in ticks of clock64() (nanoseconds on the CPU device); 0 or less: for ever. 1, or 0 once the time is over, or
-/// -ECANCELED, -EINVAL, -ENODEV.
+/// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`
+/// limits the wait, in ticks of clock64() (nanoseconds on the CPU device); 0 or less: no limit. Returns 1, or 0 once
+/// the time is over, or -ECANCELED, -EINVAL, -ENODEV.
 __device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
   using namespace gpusock;
   if (!compat::gpunet().ready) return -ENODEV;
@@ -56,7 +56,7 @@ __device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
   const detail::Side& side = detail::NetAccess::side(gpunet_net());
   detail::Wait wait(side, Deadline::never(), true);
   const long long start = clock64();
-  block.sync();  // the entries may be another thread's work
+  block.sync();  // another thread may have written the entries
   for (;;) {
     int found = 0;
     for (std::size_t i = block.thread_rank(); i < count; i += block.num_threads())

@@ -1,5 +1,5 @@
 #pragma once
-/// @file How GPUnet's calls, which name no context, find theirs: set by the host before the kernels run.
+/// @file How GPUnet's calls, which name no context, find their context: the host sets it before the kernels run.
 
 #include "gpusock/device.cuh"
 #include "gpusock/gpusock.hpp"
@@ -16,7 +16,7 @@
 
 namespace gpusock::compat {
 
-/// What the calls need to know of the host.
+/// What the host tells the calls.
 struct Gpunet {
   Net net;
   LinkKind link;
@@ -24,14 +24,14 @@ struct Gpunet {
 };
 static_assert(std::is_trivially_copyable_v<Gpunet>);
 
-/// Raw memory: a variable in a GPU's memory cannot run a constructor.
+/// Raw memory for Gpunet, because a variable in a GPU's memory cannot run a constructor.
 struct GpunetMemory {
   alignas(alignof(Gpunet)) unsigned char bytes[sizeof(Gpunet)];
 };
 
 #if defined(__CUDACC__) && !defined(__CUDACC_RDC__)
-/// How such a variable is declared. nvcc allows an inline variable in device memory only where it links device code
-/// (-rdc=true); without, each source file's kernels are a program of their own, and so is its variable.
+/// The declaration of such a variable. nvcc allows an inline variable in device memory only if it links device code
+/// (-rdc=true). Without that, the kernels of each source file are a program of their own, with a variable of their own.
 #define GPUSOCK_GPUNET_VARIABLE static
 #else
 /// One variable for the whole program.
@@ -40,8 +40,8 @@ struct GpunetMemory {
 
 GPUSOCK_GPUNET_VARIABLE __device__ GpunetMemory gpunet_memory;
 
-/// What is remembered of each socket, by slot: handle << 8 | Notes, so that a late call on an old handle finds nothing
-/// of the slot's next socket.
+/// The notes on each socket, by slot: handle << 8 | Notes. The handle is stored so that a late call on an old handle
+/// finds no notes on the slot's next socket.
 GPUSOCK_GPUNET_VARIABLE __device__ std::uint64_t gpunet_notes[table::kSlotsMax];
 
 #undef GPUSOCK_GPUNET_VARIABLE
@@ -57,12 +57,12 @@ __device__ inline const Gpunet& gpunet() { return *reinterpret_cast<const Gpunet
 /// One thread: true if the socket has this note.
 __device__ inline bool has_note(int socket, Notes note) {
   if (socket < 0) return false;
-  // Relaxed: a word by itself.
+  // Relaxed: nothing else depends on the word.
   const std::uint64_t word = detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);
   return word >> 8 == static_cast<std::uint64_t>(socket) && (word & note) != 0;
 }
 
-/// One thread: adds the note, or takes it away.
+/// One thread: adds or removes the note.
 __device__ inline void set_note(int socket, Notes note, bool on) {
   if (socket < 0) return;
   detail::DeviceRef word(gpunet_notes[table::slot_of(socket)]);
@@ -80,7 +80,7 @@ __device__ inline void set_note(int socket, Notes note, bool on) {
 template <class Group>
 __device__ Socket without_notes(const Group& group, Socket socket) {
   if (socket >= 0 && group.thread_rank() == 0) {
-    // Relaxed: passed on with the handle.
+    // Relaxed: the store is passed on together with the handle.
     detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).store(0, ringbuf::kRelaxed);
   }
   return socket;
@@ -101,10 +101,10 @@ __device__ Socket without_notes(const Group& group, Socket socket) {
 
 }  // namespace gpusock::compat
 
-/// Makes the GPUnet calls of kernels use this context's sockets; in place of GPUnet's GPUNETGlobals and its host loop.
-/// Call it before launching, and gpunet_exit() before the context ends. It holds for the whole program on the CPU
-/// device and with nvcc -rdc=true; else for the kernels of the source file that calls it. `link` carries the
-/// connections, as a sockaddr_in names none: tcp for plain TCP peers. Throws gpusock::Error.
+/// Makes the GPUnet calls of kernels use this context's sockets. It replaces GPUnet's GPUNETGlobals and its host loop.
+/// Call it before launching, and gpunet_exit() before the context ends. On the CPU device, and with nvcc -rdc=true, it
+/// applies to the whole program, else to the kernels of the source file that calls it. `link` carries the connections,
+/// because a sockaddr_in names none: use tcp for plain TCP peers. Throws gpusock::Error.
 [[maybe_unused]] static void gpunet_init(gpusock::Context& context, gpusock::LinkKind link) {
   gpusock::compat::store_gpunet(context, {context.net(), link, true});
 }
@@ -114,10 +114,11 @@ __device__ Socket without_notes(const Group& group, Socket socket) {
   gpunet_init(context, gpusock::Endpoint::parse("127.0.0.1:0").link);
 }
 
-/// No context from here on: GPUnet calls that open sockets return -ENODEV.
+/// Ends the use of the context: from now on GPUnet calls that open sockets return -ENODEV.
 [[maybe_unused]] static void gpunet_exit(gpusock::Context& context) {
   gpusock::compat::store_gpunet(context, {{}, gpusock::LinkKind::automatic, false});
 }
 
-/// The socket calls of the context, for a kernel that is ported call by call: both kinds work on the same sockets.
+/// Returns the context's socket calls, for a kernel that is ported call by call: the calls of both kinds work on the
+/// same sockets.
 __device__ inline const gpusock::Net& gpunet_net() { return gpusock::compat::gpunet().net; }

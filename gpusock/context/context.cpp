@@ -27,7 +27,7 @@ Options checked(const Options& options) {
   return options;
 }
 
-/// What the proxy's thread is kept on; empty: nothing.
+/// Returns the processors that the proxy's thread may run on; empty: any.
 std::vector<int> processors_of(const Options& options, const proxy::Platform& platform) {
   if (options.processors == "any") return {};
   return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
@@ -38,7 +38,7 @@ proxy::ProxyPolicy policy_of(const Options& options, const proxy::Platform& plat
                              options.spin);
 }
 
-/// Of callers that tell no proxy of anything.
+/// Hooks of callers that notify no proxy.
 detail::Hooks hooks_without_proxy() {
   detail::Hooks hooks{};
   hooks.ring_doorbell = [](void*, std::uint32_t) {};
@@ -49,17 +49,17 @@ detail::Hooks hooks_without_proxy() {
 
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
-/// Side::status_turns where a look crosses the bus, at about a microsecond: the end of a stream or an error is seen a
-/// few microseconds later, and every byte one look earlier.
+/// Side::status_turns if a look crosses the bus, which takes about a microsecond: callers see the end of a stream or an
+/// error a few microseconds later, but every byte one look earlier.
 constexpr std::uint32_t kStatusTurns = 4;
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
 constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
 
-/// The contexts that live in this process, and those that it has from its parent.
+/// The contexts that live in this process, and those that it inherited from its parent.
 class Contexts {
  public:
   static Contexts& instance() {
-    static Contexts* const all = new Contexts;  // never destroyed: static contexts go at any time
+    static Contexts* const all = new Contexts;  // never destroyed: static contexts may end at any time
     return *all;
   }
   void add(Context::Impl& context) {
@@ -131,7 +131,7 @@ void Context::Impl::make_net() {
   hooks.ring_doorbell = [](void* self, std::uint32_t slot) { impl_of(self).engine.ring_doorbell(slot); };
   hooks.ring_for_credit = [](void* self) { impl_of(self).engine.ring_for_credit(); };
   hooks.adaptations = adaptations.data();
-  // With processors to spare the proxy's thread moves bytes while the caller goes on.
+  // Set only if callers assist: with processors to spare, the proxy's thread moves bytes while the caller goes on.
   if (policy_of(options, *held->platform).assists) {
     hooks.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
       return impl_of(self).engine.move_past_ring(slot, wanted);
@@ -148,7 +148,7 @@ void Context::Impl::make_net() {
     detail::end_unfinished(impl_of(self).host_side, static_cast<detail::Unfinished>(kind), handle);
   };
   hooks.running_block = [](void* self) { return impl_of(self).device.running_block(); };
-  // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).
+  // Hooks of kernels that run on a CPU but have a side of their own, as on a GPU (whose kernels use no hooks).
   kernel_hooks = hooks_without_proxy();
   kernel_hooks.self = this;
   kernel_hooks.adaptations = adaptations.data();
@@ -167,7 +167,7 @@ void Context::Impl::make_net() {
   if (device.has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::CallerSlot);
     const std::size_t set_bytes = table.sets() * sizeof(table::CallerSet);
-    const std::size_t view_bytes = sizeof(table::CallerSet);  // more than the view: what follows it is aligned
+    const std::size_t view_bytes = sizeof(table::CallerSet);  // more than the view, to align what follows
     held->device_state = device.allocate(slot_bytes + set_bytes + view_bytes + kTakenWords * sizeof(std::uint64_t));
     auto* sets = static_cast<std::byte*>(held->device_state) + slot_bytes;
     auto* set_view = sets + set_bytes;
@@ -198,7 +198,7 @@ void Context::Impl::leave_to_parent() noexcept {
   if (!device.is_copied_by_fork()) return;
   table.cancel_copy();
   for (table::CallerSlot& slot : host_slots) {
-    if (slot.request_lock != 0) slot.request_lock = 0;  // a thread held it that is not here
+    if (slot.request_lock != 0) slot.request_lock = 0;  // its holder was a thread of the parent
   }
   for (table::CallerSet& set : host_callers_sets) {
     if (set.lock != 0) set.lock = 0;
@@ -221,7 +221,7 @@ void Context::Impl::synchronize() {
   detail::free_ended_holdings();
 }
 
-/// What was made is freed again before the error is told, which takes memory itself.
+/// Frees what was made, and only then makes the error, which needs memory itself.
 Context::Context(const Options& options) try : impl_(std::make_unique<Impl>(options)) {
 } catch (const std::bad_alloc&) {
   throw Error(ENOMEM,
@@ -233,7 +233,7 @@ Context::~Context() {
   if (impl_->in_own_process()) {
     cancel();
   } else {
-    (void)impl_.release();  // all that it would end is the parent's
+    (void)impl_.release();  // all that this would end belongs to the parent
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a Context owns, in the order in which it comes to life.
+/// @file What a Context owns, in the order in which it is made.
 
 #include "gpusock/context/device_holdings.hpp"
 #include "host_proxy/proxy/engine.hpp"
@@ -25,19 +25,20 @@ struct Context::Impl {
   ~Impl();
 
   void synchronize();
-  /// The context's own stream, made at the first launch on it: many programs launch on their own ones alone, and on a
-  /// GPU there are few. Throws Error as Stream's constructor does.
+  /// Returns the context's own stream. It is made at the first launch on it, because many programs launch only on
+  /// streams of their own, and a GPU has few. Throws Error as Stream's constructor does.
   detail::DeviceStream& own_stream();
-  /// A launch, a synchronization or a memory call begins. Throws Error (ECANCELED) in a process that was forked.
+  /// Counts a launch, a synchronization or a memory call. Throws Error (ECANCELED) in a process that was forked.
   void begin_call() {
     require_own_process();
     host_api_calls.fetch_add(1, std::memory_order_relaxed);
   }
-  /// True if this is the process that made the context: it has the threads, and all that it shares with peers is its
-  /// own.
+  /// True if this process made the context. A forked process has none of its threads, and what the context shares with
+  /// peers belongs to the parent.
   bool in_own_process() const { return getpid() == process; }
   void require_own_process() const;
-  /// In a process that was just forked: its calls on sockets return -ECANCELED, and touch nothing that the parent uses.
+  /// Called in a process that was just forked. After it, calls on sockets return -ECANCELED, and touch nothing that the
+  /// parent uses.
   void leave_to_parent() noexcept;
 
   const pid_t process = getpid();
@@ -51,10 +52,10 @@ struct Context::Impl {
   proxy::LinkResources resources;
   proxy::Proxy proxy;
 
-  // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
+  // The callers' own state. If kernels have a side of their own, theirs is in device memory (DeviceHoldings).
   std::vector<table::CallerSlot> host_slots;
   std::vector<std::uint64_t> host_taken;
-  std::vector<detail::Adaptation> adaptations;  // by slot; of both, where kernels run on a CPU
+  std::vector<detail::Adaptation> adaptations;  // by slot; also for kernels that run on a CPU
   std::vector<table::CallerSet> host_callers_sets;
   table::PollSetView host_sets;
   detail::Hooks hooks{};
@@ -73,7 +74,7 @@ struct Context::Impl {
 };
 
 namespace detail {
-/// What a launch with this shape's stream is queued on.
+/// Returns the device's stream of `stream`, or of the context's own stream if `stream` is nullptr.
 DeviceStream& chosen_stream(Context& context, Stream* stream);
 }  // namespace detail
 

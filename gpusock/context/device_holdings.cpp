@@ -21,7 +21,7 @@ proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platf
 
 namespace {
 
-/// Where kernels' rings lie. On the CPU device all memory is the host's, and a copy more is only a loss.
+/// Returns where kernels' rings lie. On the CPU device all memory is host memory, and one more copy would gain nothing.
 RingPlacement placement_of(const Options& options, const proxy::Platform& platform) {
   const bool is_host = options.ring == RingPlacement::automatic && platform.device_memory_is_mappable();
   return is_host ? RingPlacement::host : options.ring;
@@ -32,15 +32,15 @@ std::unique_ptr<proxy::DeviceCopies> make_copies(const Options& options, proxy::
   return std::make_unique<proxy::DeviceCopies>(platform.make_copier());
 }
 
-/// The rings that contexts of other processes share with this one. Rings that were named must be there; rings that were
-/// not chosen (HostRings::kAutomatic) are left out where they cannot be made: connections to other processes then use
+/// Adds the rings that contexts of other processes share with this one. Throws Error if rings with a chosen name cannot
+/// be made. Rings that were not chosen (HostRings::kAutomatic) are left out then: connections to other processes use
 /// tcp.
 void add_host_rings(const Options& options, const std::shared_ptr<proxy::Platform>& platform,
                     proxy::SegmentPool& segments) {
   const bool automatic = options.host_rings == proxy::HostRings::kAutomatic;
   const bool useful = options.p2p && !platform->attaches_any_time();
   if (options.host_rings.empty() || (automatic && !useful)) return;
-  // The first process makes them for all: with the name that all have, not in the size that one of them has chosen.
+  // The first process makes the automatic rings for all processes, so their size is not what one of these has chosen.
   const std::uint64_t bytes = automatic ? proxy::default_ring_sizes(true).shared
                                         : ring_sizes(options, *platform).shared;
   const proxy::HostRings::Settings settings{
@@ -76,21 +76,22 @@ DeviceHoldings::~DeviceHoldings() {
 
 namespace {
 
-/// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait
-/// for kernels: so all stays until it is back. DeviceCopies has the rings of copies that were under way, and no step of
-/// a proxy asks any more whether they have ended.
+/// Frees the holdings, unless this would wait, or a peer's context still uses ring memory of theirs: that context would
+/// then free the last of it on its proxy's thread, which must not wait for kernels. DeviceCopies holds the rings of
+/// copies that were under way. collect() gives back those of ended copies, since no proxy's step does so any more.
+/// Returns true if it has freed the holdings.
 bool try_to_free(DeviceHoldings* holdings) noexcept {
   if (holdings->copies != nullptr) holdings->copies->collect();
-  const std::shared_ptr<Device> device = holdings->device;  // it outlives the call
+  const std::shared_ptr<Device> device = holdings->device;  // must outlive the call
   return holdings->segments.has_all() && device->free_without_waiting([&] { delete holdings; });
 }
 
-/// The holdings of contexts that have ended and that could not be freed then. The mutex is held while they are freed:
-/// a thread that gives the last ring memory of one back meanwhile finds it here afterwards.
+/// The holdings of ended contexts that could not be freed yet. The mutex is held while they are freed, so that a thread
+/// that gives back the last ring memory of one meanwhile finds it in the list afterwards.
 class EndedHoldings {
  public:
-  /// Never destroyed, as static contexts go at any time. It takes no memory: none may be there, and what asks for it
-  /// cannot fail.
+  /// It is never destroyed, because static contexts may end at any time. It allocates no memory: there may be none, and
+  /// its callers must not fail.
   static EndedHoldings& instance() noexcept {
     alignas(EndedHoldings) static std::byte place[sizeof(EndedHoldings)];
     static EndedHoldings* const ended = new (place) EndedHoldings;
@@ -122,7 +123,7 @@ class EndedHoldings {
                      instance().mutex_.unlock();
                    });
   }
-  /// In a child: the memory and the locks are the parent's to free.
+  /// Called in a forked child: only the parent may free the memory and the locks.
   void leave_to_parent() noexcept {
     parents_ = std::exchange(first_, nullptr);
     for (DeviceHoldings* each = parents_; each != nullptr; each = each->next) {
@@ -132,13 +133,13 @@ class EndedHoldings {
 
   std::mutex mutex_;
   DeviceHoldings* first_ = nullptr;
-  DeviceHoldings* parents_ = nullptr;  ///< not a leak
+  DeviceHoldings* parents_ = nullptr;  ///< keeps them reachable, so that they are no leak
 };
 
 }  // namespace
 
-/// With those that ended before: this one had ring memory of theirs, and perhaps no later context ends that would free
-/// them.
+/// Also frees holdings that ended before: this context may have used ring memory of theirs, and perhaps no later
+/// context ends that would free them.
 void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
   EndedHoldings::instance().add(holdings);
   free_ended_holdings();
@@ -147,7 +148,7 @@ void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
 void free_ended_holdings() noexcept { EndedHoldings::instance().free(); }
 
 HeldByDevice make_device_holdings(const Options& options) {
-  free_ended_holdings();  // there is more memory, and less to wait for
+  free_ended_holdings();  // leaves more memory, and less to wait for
   return HeldByDevice(new DeviceHoldings(options));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What of a context its device knows, and how it ends while kernels of other contexts run.
+/// @file The parts of a context that its device uses, and how they are freed while kernels of other contexts run.
 
 #include "gpusock/context/kernel_memory.hpp"
 #include "host_proxy/memory/segment.hpp"
@@ -10,8 +10,8 @@
 
 namespace gpusock::detail {
 
-/// What of a context its device knows. Freeing that waits for kernels on a GPU, also for those of other contexts, which
-/// may be waiting for something that comes after this context's end.
+/// The parts of a context that its device uses. On a GPU, freeing them waits for kernels, also for those of other
+/// contexts. Such a kernel may wait for something that happens only after this context has ended.
 struct DeviceHoldings {
   explicit DeviceHoldings(const Options& options);
   ~DeviceHoldings();
@@ -21,14 +21,14 @@ struct DeviceHoldings {
   std::shared_ptr<proxy::Platform> platform;
   proxy::TableMemory table;
   proxy::SegmentPool segments;
-  std::unique_ptr<proxy::DeviceCopies> copies;  // where rings are in device memory
-  void* device_state = nullptr;                 // the kernels' own state, where device memory is not host memory
+  std::unique_ptr<proxy::DeviceCopies> copies;  // nullptr unless Options::ring is device
+  void* device_state = nullptr;                 // the kernels' own state; nullptr if device memory is host memory
 
-  DeviceHoldings* next = nullptr;  ///< in the list of those that have ended
+  DeviceHoldings* next = nullptr;  ///< in the list of ended holdings
 };
 
-/// Frees holdings at once or, where that would wait or a peer's context has ring memory of theirs, at a later call of
-/// free_ended_holdings(): the end of the next context is one.
+/// Frees holdings at once. If that would wait, or a peer's context uses ring memory of theirs, a later call of
+/// free_ended_holdings() frees them, for example at the end of the next context.
 struct EndHoldings {
   void operator()(DeviceHoldings* holdings) const noexcept;
 };
@@ -38,7 +38,7 @@ using HeldByDevice = std::unique_ptr<DeviceHoldings, EndHoldings>;
 /// Throws Error.
 HeldByDevice make_device_holdings(const Options& options);
 
-/// How large this context's rings are.
+/// Returns the sizes of this context's rings.
 proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platform);
 
 }  // namespace gpusock::detail

@@ -58,8 +58,8 @@ void KernelMemory::remove(DeviceStream& stream) noexcept {
   free_or_keep(std::move(unused));
 }
 
-/// After the launch was queued, so that an idle stream has none that are counted. Its caller still owns what the launch
-/// uses.
+/// Called after the launch was queued, so that all counted launches of an idle stream have ended. Until it returns, its
+/// caller still owns what the launch uses.
 void KernelMemory::note_launch(DeviceStream& stream) noexcept {
   const std::lock_guard lock(mutex_);
   Running& running = streams_.find(&stream)->second;
@@ -75,7 +75,7 @@ std::vector<DeviceStream*> KernelMemory::streams() const {
   return all;
 }
 
-/// True if a stream's launches have ended since the last look.
+/// Forgets the launches of idle streams, which have ended. Returns true if there were any.
 bool KernelMemory::forget_idle_streams() {
   bool any = false;
   for (auto& [stream, running] : streams_) {
@@ -105,7 +105,8 @@ void KernelMemory::take_unused(Pieces& unused) {
   }
 }
 
-/// Frees these pieces; keeps those that cannot be freed without waiting. Not under the lock: freeing calls the driver.
+/// Frees these pieces; keeps those that cannot be freed without waiting. Called without the lock: freeing calls the
+/// driver.
 void KernelMemory::free_or_keep(Pieces pieces) noexcept {
   std::erase_if(pieces, [this](const auto& piece) {
     return device_.free_without_waiting(piece.first, piece.second.kind == Kind::mapped);

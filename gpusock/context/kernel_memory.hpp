@@ -1,6 +1,6 @@
 #pragma once
-/// @file The memory that a context's user gets for kernels. What is freed while a launch may still use it is kept until
-/// then.
+/// @file The memory that a context's user gets for kernels. Memory that is freed while a launch may still use it is
+/// kept until no launch can.
 
 #include "gpusock/context/device.hpp"
 
@@ -13,9 +13,8 @@
 
 namespace gpusock::detail {
 
-/// Any thread may call. Launches are numbered; a piece of memory may be in use by those that were made between its
-/// allocation and its end. Whether these have ended is looked up when memory or streams are freed, and by
-/// free_unused().
+/// Any thread may call. Launches are numbered: those made between the allocation of a piece of memory and its free()
+/// may use it. free(), remove() and free_unused() check whether these launches have ended.
 class KernelMemory {
  public:
   enum class Kind { device, mapped };
@@ -26,31 +25,31 @@ class KernelMemory {
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
-  /// Zeroed. Throws Error (ENOMEM).
+  /// Returns zeroed memory. Throws Error (ENOMEM).
   void* allocate(Kind kind, std::size_t bytes);
   /// Frees memory, now or when no launch can use it any more. Never waits for a kernel.
   void free(void* memory) noexcept;
   void free_unused() noexcept;
 
   void add(DeviceStream& stream);
-  /// All of its launches have ended.
+  /// Forgets a stream. All of its launches have ended.
   void remove(DeviceStream& stream) noexcept;
-  /// A launch was queued on this stream.
+  /// Counts a launch that was queued on this stream.
   void note_launch(DeviceStream& stream) noexcept;
   std::vector<DeviceStream*> streams() const;
-  /// True from a launch until a look at the streams finds none that runs; for threads that must not ask the device.
+  /// True from a launch until a check of the streams finds none busy. For threads that must not ask the device.
   const std::atomic<bool>& kernels_may_run() const { return may_run_; }
 
  private:
-  /// Launches that may still run: from the first to the last one since the stream was seen idle. None where `last` is
-  /// 0.
+  /// The numbers of the first and the last launch since the stream was seen idle; these may still run. If `last` is 0,
+  /// none may run.
   struct Running {
     std::uint64_t first = 0;
     std::uint64_t last = 0;
   };
   struct Piece {
     Kind kind = Kind::device;
-    std::uint64_t allocated_after = 0;  ///< the number of the last launch before
+    std::uint64_t allocated_after = 0;  ///< the number of the last launch before the allocation
     std::uint64_t freed_after = 0;
   };
   using Pieces = std::map<void*, Piece>;
@@ -67,9 +66,9 @@ class KernelMemory {
   std::map<DeviceStream*, Running> streams_;
   std::atomic<bool> may_run_{false};
   Pieces allocated_;
-  Pieces freed_;          ///< but kept
-  bool refused_ = false;  ///< no launch uses some of these: freeing them would have waited for another context's
-                          ///< kernels
+  Pieces freed_;          ///< by the user, and kept for now
+  bool refused_ = false;  ///< no launch uses some of these, but freeing them would have waited for kernels of
+                          ///< another context
 };
 
 }  // namespace gpusock::detail

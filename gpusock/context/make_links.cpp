@@ -13,7 +13,7 @@
 namespace gpusock::detail {
 namespace {
 
-/// This link, or nullptr where this context has none.
+/// Makes a link of this kind, or returns nullptr if this context has none.
 std::unique_ptr<proxy::LinkMaker> make_link(LinkKind kind, const Options& options, proxy::PosixNetwork& network,
                                             proxy::SegmentPool& segments) {
   if (kind == LinkKind::p2p && options.p2p) return std::make_unique<proxy::P2pMaker>(network, segments);

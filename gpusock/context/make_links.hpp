@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which links a context has: the one place that knows all kinds.
+/// @file Which links a context has. This is the one place that knows all kinds.
 
 #include "gpusock/gpusock.hpp"
 #include "host_proxy/links/link_setup.hpp"
@@ -10,8 +10,8 @@
 
 namespace gpusock::detail {
 
-/// The links that this machine, this build and these options have, best first. `network` and `segments` outlive them.
-/// Throws Error.
+/// Makes the links that this machine, this build and these options have, best first. `network` and `segments` must
+/// outlive them. Throws Error.
 std::vector<std::unique_ptr<proxy::LinkMaker>> make_links(const Options& options, proxy::PosixNetwork& network,
                                                           proxy::SegmentPool& segments);
 

@@ -40,7 +40,7 @@ std::optional<bool> parse_spin(std::string_view text) {
   return text == "auto" ? std::optional<bool>() : text == "on";
 }
 
-/// "off", or the folder of the page that gpusock-top reads.
+/// Returns the folder of the page that gpusock-top reads; empty for "off".
 std::string parse_folder(std::string_view text) {
   if (text == "off") return {};
   if (!text.starts_with('/')) reject("GPUSOCK_OBSERVE='" + std::string(text) + "' must be an absolute path, or off");
@@ -52,7 +52,7 @@ std::string parse_folder(std::string_view text) {
   return folder;
 }
 
-/// A provider's name: whether libfabric has it here is asked when the first connection needs it.
+/// Checks only the form of a provider's name. The first connection that needs it finds out whether libfabric has it.
 std::string parse_provider(std::string_view text) {
   if (!proxy::is_fabric_provider_name(text)) {
     reject("GPUSOCK_FABRIC_PROVIDER='" + std::string(text) +
@@ -104,7 +104,7 @@ Options Options::from_env() {
   check_processors(options.processors);
   if (const char* spin = environment("GPUSOCK_SPIN")) options.spin = parse_spin(spin);
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
-  // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it
+  // These set no option of a context. They are checked here so that a program learns of every wrong variable when it
   // starts.
   if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
   proxy::cpu_shape_from_env();

@@ -1,4 +1,4 @@
-// The CPU device: memory is this process's, kernels run on cpu_device.
+// The CPU device: its memory belongs to this process, and kernels run on cpu_device.
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/cpu/gpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
@@ -61,7 +61,7 @@ void throw_launch_error() {
   try {
     throw;
   } catch (const std::invalid_argument& error) {
-    throw Error(EINVAL, error.what());  // names the call itself
+    throw Error(EINVAL, error.what());  // its text names the call
   } catch (const std::bad_alloc&) {
     throw Error(ENOMEM, "launch: queueing a kernel");
   } catch (const Error&) {

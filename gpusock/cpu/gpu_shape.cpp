@@ -1,4 +1,4 @@
-// The CPU device in the shape of a GPU: what a GPU refuses, or waits for, this refuses and waits for.
+// The CPU device in the shape of a GPU: it refuses what a GPU refuses, and waits where a GPU waits.
 #include "gpusock/cpu/gpu_shape.hpp"
 
 #include "cpu_device/device_memory.hpp"
@@ -27,9 +27,9 @@ namespace gpusock::detail {
 namespace {
 
 constexpr unsigned kResidentBlocks = 128;
-constexpr unsigned kHardwareQueues = 32;         // the most there are; on GPUs, too, gpusock asks for as many
+constexpr unsigned kHardwareQueues = 32;         // the maximum; gpusock asks for as many on GPUs, too
                                                  // (cuda/environment.cpp)
-constexpr unsigned kHardwareQueuesOfDriver = 8;  // with a variable that is no number
+constexpr unsigned kHardwareQueuesOfDriver = 8;  // if the variable is no positive number
 constexpr unsigned kQueuedLaunchesMax = 1024;
 constexpr std::uint64_t kClockAheadNs = 7ull * 365 * 24 * 3600 * 1'000'000'000;
 constexpr std::uint64_t kClockStepNs = 1000;
@@ -46,10 +46,10 @@ unsigned hardware_queues() {
 
 std::string bytes_of(std::size_t bytes) { return std::to_string(bytes) + " bytes"; }
 
-/// True while this thread does what was found to need no wait.
+/// True while this thread makes calls that need no wait, because no kernel ran when they began.
 constinit thread_local bool t_quiet = false;
 
-/// A kernel that is launched meanwhile uses nothing of what is freed or mapped.
+/// Sets t_quiet in a scope. A kernel that is launched meanwhile uses nothing of what is freed or mapped.
 struct Quiet {
   Quiet() { t_quiet = true; }
   ~Quiet() { t_quiet = false; }
@@ -57,12 +57,12 @@ struct Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-/// What frees memory names the call by a literal: it must not take any.
+/// Callers that free memory pass a literal as `call`, because they must not allocate any.
 void wait_for_kernels(std::string_view call) {
   if (!t_quiet) cpu_device::wait_for_kernels(call);
 }
 
-/// What the variable said when it was first looked at.
+/// Returns what GPUSOCK_CPU_SHAPE said when it was first read.
 proxy::CpuShape asked_shape() {
   static const proxy::CpuShape asked = proxy::cpu_shape_from_env();
   return asked;
@@ -84,11 +84,11 @@ class FileArena final : public proxy::DeviceArena {
 
  private:
   std::byte* memory_;
-  proxy::Descriptor file_;  // of one that was made here
+  proxy::Descriptor file_;  // empty if another process made the arena
 };
 
-/// ThreadSanitizer knows memory by its addresses: what is passed on by a word with two of them is a race for it. Then
-/// the word has one, and host threads may use it.
+/// ThreadSanitizer identifies memory by its address: if a word has two, it reports a race for what the word passes on.
+/// With ThreadSanitizer the word has one address, and host threads may use it.
 constexpr bool kOneAddress = CPU_DEVICE_TSAN != 0;
 
 /// Device memory in a file that is mapped once more, for the host.
@@ -120,7 +120,7 @@ class FileWindow final : public proxy::DeviceWindow {
   void* mapping_ = nullptr;
 };
 
-/// Beyond the limit on the size of files the operating system would end the program (SIGXFSZ).
+/// Throws Error (EFBIG) beyond the limit on file sizes, where the operating system would end the program (SIGXFSZ).
 void require_file_size(std::size_t bytes) {
   rlimit limit{};
   const auto page = static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
@@ -149,7 +149,7 @@ std::unique_ptr<proxy::DeviceArena> map_file(int file, std::size_t bytes, proxy:
 }
 
 /// Pinned host memory and device memory of one of the GPUs. Calls that may wait for kernels on a GPU do wait here, for
-/// those of all GPUs.
+/// the kernels of all GPUs.
 class GpuShapedPlatform final : public proxy::Platform {
  public:
   explicit GpuShapedPlatform(int gpu) : gpu_(gpu) {}
@@ -244,8 +244,8 @@ class GpuShapedPlatform final : public proxy::Platform {
   proxy::HostPlatform host_;
 };
 
-/// One of so many streams as gpusock has at one time on a GPU: each has a hardware queue of its own, and one queue is
-/// for copies. Its place is free again after its queue is.
+/// One of the streams that gpusock may have on a GPU at the same time: each has a hardware queue of its own, and one
+/// queue is for copies. The place becomes free after its queue does.
 class StreamPlace {
  public:
   StreamPlace() {
@@ -264,7 +264,7 @@ class StreamPlace {
   StreamPlace& operator=(const StreamPlace&) = delete;
 
  private:
-  /// Of all GPUs: they share their queues, too.
+  /// Counts the streams of all GPUs, because these share their queues, too.
   static std::atomic<unsigned>& count() {
     static std::atomic<unsigned> streams{0};
     return streams;
@@ -344,7 +344,7 @@ std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
                             std::to_string(proxy::kGpusOfShape - 1));
   }
   if (gpu < 0) throw Error(ENODEV, "Options::gpu is " + std::to_string(gpu) + ": GPUs are counted from 0");
-  // No std::call_once: where the function throws, it may wait for ever next time (ThreadSanitizer's does).
+  // Not std::call_once: if the function throws, its next call may wait for ever (ThreadSanitizer's does).
   [[maybe_unused]] static const bool given = (give_shape(), true);
   return std::make_unique<GpuShapedDevice>(gpu);
 }

@@ -7,12 +7,12 @@
 
 namespace gpusock::detail {
 
-/// True if GPUSOCK_CPU_SHAPE asks for it; looked at once. Throws Error (EINVAL) where the variable has a value that it
-/// cannot have.
+/// True if GPUSOCK_CPU_SHAPE asks for this shape. The variable is read once. Throws Error (EINVAL) if its value is
+/// invalid.
 bool has_gpu_shape();
 
-/// One of the two GPUs of that shape. The first one gives the process's CPU device its shape. Throws Error (EINVAL)
-/// where kernels have run in another shape before, (ENODEV) where there is no GPU of that number.
+/// Makes one of the two GPUs of that shape. The first call gives the process's CPU device its shape. Throws Error:
+/// (EINVAL) kernels have run in another shape before, (ENODEV) there is no GPU with this number.
 std::unique_ptr<Device> make_gpu_shaped_device(int gpu);
 
 }  // namespace gpusock::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The CPU device's memory, which is this process's.
+/// @file The CPU device's memory, which belongs to this process.
 
 #include "host_proxy/memory/platform.hpp"
 

@@ -1,9 +1,9 @@
 #pragma once
-/// @file The CPU device's copier, and how its device memory is kept from the proxy.
+/// @file The CPU device's copier, and how its device memory is hidden from the proxy.
 ///
-/// The CPU device's memory is this process's, so a proxy that touched ring bytes of the device by mistake would get
-/// away with it, here and nowhere else. Therefore the proxy knows them by hidden addresses, which no processor takes:
-/// only the copier makes real ones of them.
+/// The CPU device's memory belongs to this process, so here, and only here, a proxy could touch ring bytes of the
+/// device by mistake without harm. Therefore the proxy knows ring bytes by hidden addresses, which no processor
+/// accepts. Only the copier makes real addresses of them.
 
 #include "host_proxy/memory/copier.hpp"
 
@@ -11,20 +11,20 @@
 
 namespace gpusock::proxy {
 
-/// The address by which the proxy knows device memory of the CPU device. Using it faults at once (a system call:
-/// EFAULT): on x86-64 it is not canonical with 48 or with 57 bits of address; on AArch64 it is in neither half, also
-/// where the top byte is ignored.
+/// Returns the address by which the proxy knows this device memory. Using it faults at once (a system call: EFAULT). On
+/// x86-64 it is not canonical with 48 or with 57 bits of address. On AArch64 it is in neither half of the address
+/// space, even if the top byte is ignored.
 inline std::byte* hide(std::byte* memory) {
   constexpr std::uintptr_t kHidingBits = 0x407c'0000'0000'0000;
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory) ^ kHidingBits);
 }
 inline std::byte* reveal(std::byte* hidden) { return hide(hidden); }
 
-/// Copies with the processor, as late as a copy engine might: not when a copy is started but when its end is asked for
-/// a second time. So tests find code that frees memory, or publishes bytes, before the copy has ended.
+/// Copies with the processor, as late as a copy engine might: not when a copy is started, but at the second query(). So
+/// tests find code that frees memory, or publishes bytes, before the copy has ended.
 class MemoryCopier final : public Copier {
  public:
-  /// memcpy, or what stands for it where a thread needs a right to touch device memory.
+  /// Used instead of memcpy if a thread needs a right to touch device memory; nullptr: memcpy.
   using Move = void (*)(void* to, const void* from, std::size_t bytes) noexcept;
   explicit MemoryCopier(Move move = nullptr) : move_(move) {}
 
@@ -37,7 +37,7 @@ class MemoryCopier final : public Copier {
  private:
   struct Pending {
     std::byte* host;
-    ringbuf::RingSpans ring;  // hidden
+    ringbuf::RingSpans ring;  // with hidden addresses
     bool to_host;
     int queries;
     bool used;

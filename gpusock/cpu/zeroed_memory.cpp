@@ -13,11 +13,11 @@ namespace gpusock::detail {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
-/// From this size on memory is mapped: below, zeroing costs less than the system's call. AddressSanitizer finds
-/// accesses past the end of what operator new returns, and not past that of a mapping: for it nothing is mapped.
+/// Memory of this size or more is mapped. For less, zeroing costs less than the system call. AddressSanitizer finds
+/// accesses past the end of memory from operator new, but not past that of a mapping: with it, nothing is mapped.
 constexpr std::size_t kMappedBytesMin = CPU_DEVICE_ASAN != 0 ? ~std::size_t{0} : std::size_t{1} << 20;
 
-/// What is mapped. Never destroyed: static objects free their memory at any time.
+/// All mappings. Never destroyed, because static objects may free their memory at any time.
 struct Mappings {
   std::mutex mutex;
   std::map<void*, std::size_t> bytes;
@@ -40,7 +40,7 @@ void* map_zeroed(std::size_t bytes) noexcept {
   return memory;
 }
 
-/// The bytes of a mapping, which is one no longer; 0 if it was none.
+/// Removes a mapping from mappings() and returns its bytes; returns 0 if there is none.
 std::size_t forget_mapping(void* memory) noexcept {
   const std::lock_guard lock(mappings().mutex);
   const auto found = mappings().bytes.find(memory);

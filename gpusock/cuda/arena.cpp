@@ -49,7 +49,7 @@ CUmemAllocationProp properties_of(int gpu) {
   return properties;
 }
 
-/// Memory of this kind comes in whole granules.
+/// Rounds up, because memory of this kind comes in whole granules.
 std::size_t in_granules(int gpu, std::size_t bytes) {
   const CUmemAllocationProp properties = properties_of(gpu);
   std::size_t granule = 0;
@@ -59,8 +59,8 @@ std::size_t in_granules(int gpu, std::size_t bytes) {
   return rest == 0 ? bytes : bytes + (granule - rest);
 }
 
-/// The number that the GPU with this PCI address has here; nothing where this process does not see it
-/// (CUDA_VISIBLE_DEVICES). Its memory can be mapped all the same.
+/// Returns the number that the GPU with this PCI address has in this process; nothing if this process does not see it
+/// (CUDA_VISIBLE_DEVICES). Memory of such a GPU can be mapped all the same.
 std::optional<int> number_of(const std::string& address) {
   int number = 0;
   if (taken(cudaDeviceGetByPCIBusId(&number, address.c_str())) != cudaSuccess) return {};
@@ -77,7 +77,7 @@ void require_reach(int gpu, std::optional<int> owner) {
 
 }  // namespace
 
-/// The driver's handle. The memory stays as long as it is mapped, or another process has it.
+/// Owns the driver's handle. The memory outlives the handle as long as it is mapped, or another process has it.
 struct CudaArena::Allocation {
   Allocation() = default;
   ~Allocation() {

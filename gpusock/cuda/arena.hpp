@@ -1,6 +1,6 @@
 #pragma once
-/// @file Memory of a GPU that several processes map: CUDA's virtual memory management, with a file descriptor for the
-/// other process.
+/// @file GPU memory that several processes map, by CUDA's virtual memory management. A file descriptor gives it to
+/// another process.
 
 #include "gpusock/cuda/driver.hpp"
 #include "host_proxy/base/descriptor.hpp"
@@ -14,10 +14,10 @@ namespace gpusock::cudart {
 
 class CudaArena final : public proxy::DeviceArena {
  public:
-  /// Each may wait for kernels. Throws Error: (ENOTSUP) the driver or the GPU has no such memory, (ENOMEM).
+  /// Allocates memory of this GPU. May wait for kernels. Throws Error: (ENOTSUP) it cannot be shared, (ENOMEM).
   static std::unique_ptr<CudaArena> make(int gpu, std::size_t bytes);
-  /// For kernels of this GPU, memory of the GPU with this PCI address: itself, or one whose memory it reaches. As
-  /// make(), or (EPROTO) the descriptor leads to nothing of this size there.
+  /// Maps memory of the GPU with this PCI address, which is this GPU or one that it reaches, for kernels of this GPU.
+  /// May wait for kernels. Throws Error as make(), or (EPROTO) the descriptor leads to nothing of this size there.
   static std::unique_ptr<CudaArena> map(int gpu, int descriptor, std::size_t bytes, const std::string& address);
   ~CudaArena() override;
   CudaArena(const CudaArena&) = delete;

@@ -13,8 +13,8 @@ bool thread_has_context() {
 
 }  // namespace
 
-/// cudaSetDevice() is called also where the number is the current one: it gives a new thread the context that calls of
-/// the driver need.
+/// Calls cudaSetDevice() even if this GPU is the current one: the call gives a new thread the context that calls of the
+/// driver need.
 CurrentGpu::CurrentGpu(int gpu)
     : comes_back_(thread_has_context() && taken(cudaGetDevice(&before_)) == cudaSuccess && before_ != gpu) {
   taken(cudaSetDevice(gpu));

@@ -9,8 +9,8 @@
 
 namespace gpusock::cudart {
 
-/// The error of a call. The runtime remembers it for the thread; it is taken from there, because the program's own next
-/// cudaGetLastError() must not report it. (One that ended the CUDA context stays.) cudaErrorNotReady is remembered too.
+/// Returns a call's error, and clears it in the runtime, which remembers it for the thread (also cudaErrorNotReady):
+/// the program's own next cudaGetLastError() must not report it. (An error that ended the CUDA context stays.)
 inline cudaError_t taken(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error;
@@ -20,14 +20,14 @@ inline std::string describe(cudaError_t error) {
   return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
 }
 
-/// Throws Error with this errno where a call failed.
+/// Throws Error with this errno if a call failed.
 inline void check(cudaError_t error, int errno_value, const std::string& what) {
   if (taken(error) != cudaSuccess) throw Error(errno_value, what + ": " + describe(error));
 }
 
-/// Makes a GPU the calling thread's current one for as long as it lives. Then the program's own choice comes back; a
-/// thread that has not used CUDA keeps this GPU, since another GPU would get a CUDA context that the program did not
-/// ask for.
+/// Makes a GPU the calling thread's current one while this object lives. Then the program's own choice is restored. But
+/// a thread that had not used CUDA keeps this GPU, because another GPU would get a CUDA context that the program did
+/// not ask for.
 class CurrentGpu {
  public:
   explicit CurrentGpu(int gpu);

@@ -11,8 +11,7 @@
 
 namespace gpusock::cudart {
 
-/// Copies by the GPU's copy engines, on streams of their own, which no kernel uses: one for each direction, as engines
-/// are.
+/// Copies with the GPU's copy engines, on streams that no kernel uses: one stream for each direction, like the engines.
 class CudaCopier final : public proxy::Copier {
  public:
   explicit CudaCopier(Gpu& gpu) : gpu_(gpu) {}
@@ -22,8 +21,8 @@ class CudaCopier final : public proxy::Copier {
     for (Slot& slot : copies_) taken(cudaEventDestroy(slot.ended));
   }
 
-  /// The kernel's release of `committed`, at system scope, precedes the proxy's acquire of it, and that this call: the
-  /// bytes are in device memory before the engine is told to read them.
+  /// The kernel releases `committed` at system scope, the proxy acquires it, and then makes this call: so the bytes are
+  /// in device memory before the engine is told to read them.
   Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override {
     return start(out_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to, from.first.data, from.first.bytes, cudaMemcpyDeviceToHost, stream);
@@ -31,8 +30,8 @@ class CudaCopier final : public proxy::Copier {
       return copy(to + from.first.bytes, from.second.data, from.second.bytes, cudaMemcpyDeviceToHost, stream);
     });
   }
-  /// The event that follows the copy says that the bytes are in device memory; the proxy then releases `arrived`, at
-  /// system scope, and the kernel acquires it before it reads them.
+  /// The event after the copy says that the bytes are in device memory. The proxy then releases `arrived`, at system
+  /// scope, and the kernel acquires it before it reads them.
   Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
     return start(in_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to.first.data, from, to.first.bytes, cudaMemcpyHostToDevice, stream);
@@ -69,14 +68,14 @@ class CudaCopier final : public proxy::Copier {
       if (copies_[which].used) continue;
       const bool started = taken(start_copies(stream)) == cudaSuccess &&
                            taken(cudaEventRecord(copies_[which].ended, stream)) == cudaSuccess;
-      // What was started without an event is waited for: the memory may not be used before.
+      // Copies without an event are waited for: their memory must not be used before they have ended.
       if (!started) taken(cudaStreamSynchronize(stream));
       copies_[which].used = started;
       return started ? which : kNotStarted;
     }
   }
 
-  /// There are soon as many as copies are ever under way at a time.
+  /// Adds a slot. Soon there are as many slots as copies are ever under way at a time.
   bool add_slot() {
     Slot slot;
     copies_.reserve(copies_.size() + 1);

@@ -23,7 +23,7 @@ using cudart::OwnStream;
 using cudart::Streams;
 using cudart::taken;
 
-/// A launch with more dynamic shared memory has to be announced.
+/// A launch with more dynamic shared memory needs a call of cudaFuncSetAttribute() before.
 constexpr std::size_t kSharedBytesUnasked = 48 << 10;
 
 class CudaStream final : public DeviceStream {
@@ -38,7 +38,7 @@ class CudaStream final : public DeviceStream {
   OwnStream stream_;
 };
 
-/// What a launch was, for the error that it had.
+/// Describes a launch, for the text of the error that it had.
 std::string describe_launch(cudaError_t error, const LaunchShape& shape) {
   if (error != cudaErrorLaunchOutOfResources) return "launch";
   const std::string threads = std::to_string(shape.block.x * shape.block.y * shape.block.z);
@@ -46,7 +46,8 @@ std::string describe_launch(cudaError_t error, const LaunchShape& shape) {
          "__launch_bounds__(" + threads + ", 1), or launch smaller blocks";
 }
 
-/// The GPU of this number. Throws Error (ENODEV, ENOTSUP) where there is none that gpusock can use as CUDA was set up.
+/// Returns the GPU with this number. Throws Error: (ENODEV) there is none, (ENOTSUP) gpusock cannot use it, or not with
+/// this setting of CUDA.
 Gpu& find_gpu(int number) {
   cudart::require_launches_that_return();
   int count = 0;
@@ -86,7 +87,7 @@ class CudaDevice final : public Device {
 
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
   bool has_own_side() const override { return true; }
-  bool is_copied_by_fork() const override { return false; }  // the driver's memory is not for a child
+  bool is_copied_by_fork() const override { return false; }  // a child cannot use the driver's memory
 
   void* allocate(std::size_t bytes) override { return gpu_.allocate(bytes); }
   void free(void* memory) noexcept override { taken(cudaFree(memory)); }
@@ -108,7 +109,7 @@ class CudaDevice final : public Device {
 
   void relax(std::uint64_t waited_ns) override {
 #if defined(GPUSOCK_CUDA_DOUBLE)
-    if (cpu_device::in_kernel()) return cpu_device::relax(waited_ns);  // the double runs kernels there
+    if (cpu_device::in_kernel()) return cpu_device::relax(waited_ns);  // the double runs kernels on host threads
 #endif
     if (waited_ns < 5'000) return;
     if (waited_ns < proxy::Engine::kAssistNs) {

@@ -7,18 +7,18 @@
 
 namespace gpusock::cudart {
 
-/// nullptr where the driver has none of that name.
+/// Functions of the driver; nullptr if the driver has none of that name.
 struct Driver {
   CUresult (*ctx_get_current)(CUcontext* context) = nullptr;
   CUresult (*module_get_loading_mode)(CUmoduleLoadingMode* mode) = nullptr;
-  CUresult (*kernel_get_library)(CUlibrary* library, CUkernel kernel) = nullptr;  // 12.5
+  CUresult (*kernel_get_library)(CUlibrary* library, CUkernel kernel) = nullptr;  // since 12.5
   CUresult (*library_get_kernel_count)(unsigned* count, CUlibrary library) = nullptr;
   CUresult (*library_enumerate_kernels)(CUkernel* kernels, unsigned count, CUlibrary library) = nullptr;
   CUresult (*kernel_get_function)(CUfunction* function, CUkernel kernel) = nullptr;
   CUresult (*func_load)(CUfunction function) = nullptr;
   CUresult (*func_get_attribute)(int* value, CUfunction_attribute attribute, CUfunction function) = nullptr;
 
-  // Virtual memory management (10.2): all of it, or none.
+  // Virtual memory management (since 10.2): a driver has all of these functions, or gpusock uses none.
   using Handle = CUmemGenericAllocationHandle;
   CUresult (*device_get)(CUdevice* device, int number) = nullptr;
   CUresult (*device_get_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
@@ -42,7 +42,7 @@ struct Driver {
   CUresult (*mem_get_allocation_properties_from_handle)(CUmemAllocationProp* properties, Handle handle) = nullptr;
   bool manages_virtual_memory() const;
 
-  /// That of this machine. Asked for after the first CUDA call.
+  /// Returns this machine's driver. Call it after the first CUDA call.
   static const Driver& get();
 };
 

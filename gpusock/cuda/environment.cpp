@@ -14,12 +14,12 @@ namespace gpusock::cudart {
 namespace {
 
 constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
-constexpr int kQueuesOfDriver = 8;  // where the variable is unset
+constexpr int kQueuesOfDriver = 8;  // if the variable is not set in time, or not positive
 constexpr int kQueuesMax = 32;
 
 bool set_too_late = false;
 
-/// True if CUDA has been initialised in this process: the driver has read the environment.
+/// True if CUDA has been initialised in this process: then the driver has read the environment.
 bool cuda_in_use() {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return false;
@@ -31,8 +31,8 @@ bool cuda_in_use() {
   return in_use;
 }
 
-/// Before main(), and before other objects' constructors: the process has one thread, and has made no CUDA call. The
-/// images of many containers set CUDA_MODULE_LOADING=LAZY, but not for programs whose kernels wait for each other.
+/// Runs before main() and other objects' constructors, when the process has one thread and has made no CUDA call. Many
+/// container images set CUDA_MODULE_LOADING=LAZY, which is wrong for programs whose kernels wait for each other.
 [[gnu::constructor(101)]] void set_environment() {
   set_too_late = getenv(kQueues) == nullptr && cuda_in_use();
   setenv(kQueues, "32", 0);

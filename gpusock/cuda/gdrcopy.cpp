@@ -10,7 +10,7 @@ constexpr int kMajor = 2;
 
 struct Search {
   GdrCopy functions;
-  std::string why;  ///< empty: all were found
+  std::string why;  ///< empty: the library can be used
 };
 
 template <class Function>

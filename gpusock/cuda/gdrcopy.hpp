@@ -1,6 +1,6 @@
 #pragma once
-/// @file GDRCopy's library, which maps a GPU's memory into the process through the GPU's BAR. It is looked for when the
-/// program runs: its kernel module, gdrdrv, is not on every machine. https://github.com/NVIDIA/gdrcopy, gdrapi.h.
+/// @file GDRCopy's library, which maps a GPU's memory into the process through the GPU's BAR. The program looks for it
+/// at run time: its kernel module, gdrdrv, is not on every machine. https://github.com/NVIDIA/gdrcopy, gdrapi.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace gpusock::cudart {
 
-/// The functions of libgdrapi.so.2, version 2. Each returns 0 or an errno, unless it says otherwise.
+/// The functions of libgdrapi.so.2, version 2. Each returns 0 or an errno, unless its comment says otherwise.
 struct GdrCopy {
-  struct Connection;  ///< to the kernel module
+  struct Connection;  ///< a connection to the kernel module
   struct Pinned {
     unsigned long handle = 0;
   };
 
-  Connection* (*open)() = nullptr;  ///< nullptr where there is no kernel module
+  Connection* (*open)() = nullptr;  ///< returns nullptr if there is no kernel module
   int (*close)(Connection* connection) = nullptr;
   int (*pin_buffer)(Connection* connection, unsigned long address, std::size_t bytes, std::uint64_t token,
                     std::uint32_t space, Pinned* pinned) = nullptr;
@@ -24,7 +24,7 @@ struct GdrCopy {
   int (*unmap)(Connection* connection, Pinned pinned, void* mapping, std::size_t bytes) = nullptr;
   void (*runtime_get_version)(int* major, int* minor) = nullptr;
 
-  /// That of this machine; nullptr where there is none, and `why` then says so.
+  /// Returns this machine's library; nullptr if it cannot be used: `why` is then the reason.
   static const GdrCopy* get(std::string& why);
 };
 

@@ -64,7 +64,7 @@ void* Gpu::allocate(std::size_t bytes) {
   return memory;
 }
 
-/// On the stream for copies: on the default stream the zeros could come after what other streams write.
+/// Uses the stream for copies: on the default stream the zeros could come after what other streams write.
 void Gpu::zero(void* memory, std::size_t bytes) {
   const CurrentGpu current(number);
   const std::lock_guard lock(copying_);

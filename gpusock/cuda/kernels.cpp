@@ -45,7 +45,7 @@ std::shared_lock<std::shared_mutex> Kernels::make_ready(const void* symbol) {
   }
 }
 
-/// False where that has to wait until no kernel runs, or is launched.
+/// Returns false if this has to wait until no kernel runs, or no launch is under way.
 bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
   const auto lock = try_hold_launches();
   if (!lock.owns_lock()) return false;
@@ -67,8 +67,8 @@ bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
   return true;
 }
 
-/// The kernels that are in one library with this one, itself among them; it alone where the driver cannot say
-/// (before 12.5).
+/// Returns the kernels of this kernel's library, including this one; this one alone if the driver cannot say (before
+/// 12.5).
 Kernels::Handles Kernels::library_of(cudaKernel_t kernel) const {
   const Driver& driver = Driver::get();
   CUlibrary library = nullptr;
@@ -90,13 +90,13 @@ bool Kernels::loads_lazily() const {
          mode != CU_MODULE_EAGER_LOADING;
 }
 
-/// Loads a kernel unless it is, and returns the bytes of stack that each of its threads needs.
+/// Loads a kernel unless it is loaded. Returns the stack that each of its threads needs, in bytes.
 std::size_t Kernels::load(cudaKernel_t kernel) const {
   const Driver& driver = Driver::get();
   CUfunction function = nullptr;
   int bytes = 0;
   if (driver.kernel_get_function == nullptr || driver.kernel_get_function(&function, kernel) != CUDA_SUCCESS) return 0;
-  if (driver.func_load != nullptr) driver.func_load(function);  // where it fails, so does the launch, which says why
+  if (driver.func_load != nullptr) driver.func_load(function);  // if this fails, so does the launch, which says why
   const bool known = driver.func_get_attribute != nullptr &&
                      driver.func_get_attribute(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS;
   return known ? static_cast<std::size_t>(bytes) : 0;

@@ -15,7 +15,7 @@ bool can_reach(int from, int to) {
   return taken(cudaDeviceCanAccessPeer(&can, from, to)) == cudaSuccess && can != 0;
 }
 
-/// Empty, or why not. The program may have done it before.
+/// Enables access. Returns an empty text, or why it failed. The program may have enabled it before.
 std::string enable(int from, int to) {
   const CurrentGpu current(from);
   const cudaError_t error = taken(cudaDeviceEnablePeerAccess(to, 0));
@@ -26,7 +26,7 @@ std::string enable(int from, int to) {
 }  // namespace
 
 PeerAccess& PeerAccess::get() {
-  static auto* const access = new PeerAccess;  // never destroyed: static contexts go at any time
+  static auto* const access = new PeerAccess;  // never destroyed: static contexts may end at any time
   return *access;
 }
 
@@ -73,7 +73,7 @@ void PeerAccess::keep_apart(const Pair& pair, const std::string& why) {
   note({pair.second, pair.first}, why);
 }
 
-/// Access that was given stays.
+/// Notes whether access was given. Access that was given once stays.
 void PeerAccess::note(const Pair& pair, const std::string& why_not) {
   const std::lock_guard lock(mutex_);
   std::string& noted = why_not_.try_emplace(pair, why_not).first->second;

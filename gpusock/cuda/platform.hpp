@@ -1,5 +1,5 @@
 #pragma once
-/// @file A GPU's memory, as the proxy needs it.
+/// @file The proxy's interface to the memory of a GPU.
 
 #include "gpusock/cuda/arena.hpp"
 #include "gpusock/cuda/check.hpp"
@@ -21,7 +21,7 @@
 
 namespace gpusock::cudart {
 
-/// Shared memory is pinned host memory, at one address for both sides; rings may be in the GPU's own.
+/// Shared memory is pinned host memory, at the same address on both sides. Rings may be in the GPU's own memory.
 class CudaPlatform final : public proxy::Platform {
  public:
   explicit CudaPlatform(int gpu) : gpu_(gpu) {}
@@ -44,11 +44,12 @@ class CudaPlatform final : public proxy::Platform {
   }
   void detach(void* memory, std::size_t) noexcept override { taken(cudaHostUnregister(memory)); }
 
-  /// Pinning memory may wait for running kernels, and a kernel may be waiting for the connection that it is for.
+  /// False, because pinning memory may wait for running kernels, and one of them may wait for the connection that needs
+  /// it.
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return false; }
 
-  /// No processor can use it, and no process maps another's while kernels run.
+  /// False: no processor can use device memory, and no process maps another one's while kernels run.
   bool device_memory_is_mappable() const override { return false; }
   std::byte* allocate_device(std::size_t bytes) override {
     const CurrentGpu current(gpu_);
@@ -61,7 +62,7 @@ class CudaPlatform final : public proxy::Platform {
   }
   void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
   void zero_device(std::byte* memory, std::size_t bytes) override { Gpu::get(gpu_).zero(memory, bytes); }
-  /// Words come over the bus as what a NIC writes does, so kernels may poll them where that is in order (V3).
+  /// Words come over the bus as a NIC's writes do, so kernels may poll them if the GPU sees such writes in order (V3).
   std::unique_ptr<proxy::DeviceWindow> make_window(std::size_t bytes) override {
     if (!orders_nic_writes()) {
       throw Error::with_cause(
@@ -83,7 +84,7 @@ class CudaPlatform final : public proxy::Platform {
   bool orders_nic_writes() const override { return nic_writes_ == rdma::NicWrites::in_order; }  // V3, V8
   int flush_nic_writes() override {
     if (nic_writes_ == rdma::NicWrites::in_order) return 0;
-    const CurrentGpu current(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
+    const CurrentGpu current(gpu_);  // the driver flushes the thread's current context; any thread may run this
     return rdma::flush_writes_to_gpu(*rdma::cuda_driver());
   }
 
@@ -92,7 +93,7 @@ class CudaPlatform final : public proxy::Platform {
     return address.empty() ? std::vector<int>() : proxy::processors_near(address);
   }
 
-  /// Its PCI address: numbers differ from one process to the next (CUDA_VISIBLE_DEVICES).
+  /// Returns the GPU's PCI address, as its number may differ from one process to the next (CUDA_VISIBLE_DEVICES).
   std::string name_on_host() const override {
     char address[32] = {};
     return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? address : std::string();

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The CUDA streams that gpusock uses on one GPU, of all contexts of the process.
+/// @file The CUDA streams that all contexts of the process use on one GPU.
 
 #include <cuda_runtime_api.h>
 
@@ -10,8 +10,8 @@
 namespace gpusock::cudart {
 
 /// Streams are made once and used again. CUDA gives streams to hardware queues in the order in which they are made, so
-/// new ones could share a queue with one whose kernel waits for them. There are never more streams than queues. (The
-/// program's own streams take queues too.)
+/// a new stream could share a queue with one whose kernel waits for the new stream's kernel. There are never more
+/// streams than queues. (The program's own streams take queues, too.)
 class Streams {
  public:
   explicit Streams(int gpu) : gpu_(gpu) {}
@@ -20,10 +20,10 @@ class Streams {
 
   enum class Use { kernels, copies };
 
-  /// A stream for the caller alone. Throws Error (ENOBUFS) where all hardware queues have one, (ENOMEM) where CUDA
+  /// Returns a stream for the caller alone. Throws Error: (ENOBUFS) all hardware queues have a stream, (ENOMEM) CUDA
   /// refuses.
   cudaStream_t take(Use use);
-  /// What was started on the stream has ended.
+  /// Takes back a stream. All work on it has ended.
   void give_back(cudaStream_t stream) noexcept;
   /// True if a kernel was launched on one of the streams and has not ended.
   bool any_kernel_runs();
@@ -39,7 +39,7 @@ class Streams {
   std::vector<cudaStream_t> free_;
 };
 
-/// A stream for as long as this lives. Its end waits for the stream.
+/// Owns a stream. Its destructor waits for the work on the stream.
 class OwnStream {
  public:
   OwnStream(Streams& streams, Streams::Use use) : streams_(streams), stream_(streams.take(use)) {}

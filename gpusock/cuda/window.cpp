@@ -12,8 +12,8 @@
 namespace gpusock::cudart {
 namespace {
 
-/// GDRCopy pins whole pages of this size (gdrapi.h, GPU_PAGE_SIZE). A multiple of the host's, so that a mapping begins
-/// where the pinned memory does.
+/// GDRCopy pins whole pages of this size (gdrapi.h, GPU_PAGE_SIZE). It is a multiple of the host's page size, so that a
+/// mapping begins where the pinned memory does.
 constexpr std::size_t kGpuPage = 65536;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kGpuPage - 1) / kGpuPage * kGpuPage; }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file A GPU's memory that the host stores into, through GDRCopy's mapping of the GPU's BAR.
+/// @file GPU memory into which the host stores, through GDRCopy's mapping of the GPU's BAR.
 
 #include "gpusock/cuda/gdrcopy.hpp"
 #include "host_proxy/memory/device_window.hpp"
@@ -26,7 +26,7 @@ class CudaWindow final : public proxy::DeviceWindow {
   int gpu_;
   std::size_t bytes_;            ///< whole pages of the GPU
   void* memory_ = nullptr;       ///< as it was allocated
-  std::byte* device_ = nullptr;  ///< the first page in it
+  std::byte* device_ = nullptr;  ///< the first whole page in it
   GdrCopy::Connection* connection_ = nullptr;
   GdrCopy::Pinned pinned_;
   bool is_pinned_ = false;

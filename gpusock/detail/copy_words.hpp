@@ -1,6 +1,6 @@
 #pragma once
-/// @file Copies by words, whatever the alignments of the two memories: a message of an odd length leaves a ring's
-/// position odd, and no later copy may be one of single bytes for that.
+/// @file Copies memory by words, whatever the alignments of the two memories. A message of odd length leaves a ring's
+/// position odd; later copies must not become copies of single bytes because of that.
 
 #include "ringbuf/annotations.hpp"
 
@@ -8,17 +8,17 @@
 
 namespace gpusock::detail {
 
-/// What one access moves at most: 16 bytes.
+/// The largest piece that one access moves: 16 bytes.
 struct alignas(16) [[gnu::may_alias]] CopyWord {
   std::uint32_t part[4];
 };
 
-/// Bytes of a copy that are moved by words; those before and after them are moved one by one.
+/// How a copy is divided: its middle is moved by words, the bytes before and after that one by one.
 struct CopyPlan {
   std::uint64_t head = 0;   ///< bytes before the first word
-  std::uint64_t words = 0;  ///< CopyWords, which are aligned where they are written
-  unsigned skew = 0;        ///< how far the first word's source is behind an address that 4 divides, in bytes
-  bool aligned = false;     ///< the words are aligned where they are read, too
+  std::uint64_t words = 0;  ///< number of CopyWords; they are aligned at the destination
+  unsigned skew = 0;        ///< distance of the first word's source from the multiple of 4 below it, in bytes
+  bool aligned = false;     ///< true if the words are also aligned at the source
 };
 
 GPUSOCK_FN inline CopyPlan plan_copy(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
@@ -27,7 +27,8 @@ GPUSOCK_FN inline CopyPlan plan_copy(std::uintptr_t to, std::uintptr_t from, std
   plan.head = (0 - to) % kWord;
   plan.skew = static_cast<unsigned>((from + plan.head) % 4);
   plan.aligned = (from + plan.head) % kWord == 0;
-  // Skewed words are read with what shares their first and last four bytes: that must be of the same copy.
+  // A skewed word is read by aligned parts of 4 bytes. The first and last part hold other bytes, too; these must belong
+  // to the same copy.
   const std::uint64_t after = plan.skew == 0 ? 0 : 4 - plan.skew;
   if (plan.head < plan.skew) plan.head += kWord;
   if (bytes < plan.head + after + kWord) return {bytes};
@@ -35,7 +36,7 @@ GPUSOCK_FN inline CopyPlan plan_copy(std::uintptr_t to, std::uintptr_t from, std
   return plan;
 }
 
-/// A word from four or five parts that are read aligned.
+/// Loads a word as four or five aligned parts of 4 bytes.
 GPUSOCK_FN inline CopyWord load_skewed(const unsigned char* from, unsigned skew) {
   using Part [[gnu::may_alias]] = std::uint32_t;
   const auto* parts = reinterpret_cast<const Part*>(from - skew);
@@ -53,10 +54,10 @@ GPUSOCK_FN inline CopyWord load_skewed(const unsigned char* from, unsigned skew)
   return word;
 }
 
-/// The part of one of `size` threads in a copy. No barrier.
+/// Copies the share of thread `rank` of `size` threads. It has no barrier.
 GPUSOCK_FN inline void copy_by_words(std::uint64_t rank, std::uint64_t size, unsigned char* to,
                                      const unsigned char* from, std::uint64_t bytes) {
-  constexpr int kAtOnce = 2;  // loads before the first store: a read over the bus is long. More take registers
+  constexpr int kAtOnce = 2;  // loads before the first store: loads over the bus are slow; more need more registers
   const CopyPlan plan = plan_copy(reinterpret_cast<std::uintptr_t>(to), reinterpret_cast<std::uintptr_t>(from), bytes);
   for (std::uint64_t i = rank; i < plan.head; i += size) to[i] = from[i];
   auto* out = reinterpret_cast<CopyWord*>(to + plan.head);

@@ -4,7 +4,7 @@
 namespace gpusock {
 namespace detail {
 
-/// Runs `call` on the group's leader and gives its result to all.
+/// Runs `call` on the group's leader and returns its result to all threads.
 template <class Group, class Call>
 GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
   std::int64_t result = 0;
@@ -22,10 +22,10 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
 }
 
 #if !GPUSOCK_ON_GPU
-/// Fills the ring of a peer on another processor, with the kind of stores that was faster so far.
+/// Copies into the ring of a peer on another processor, with the kind of stores that has been faster so far.
 template <class Group>
 void copy_to_peer(const Group& group, Adaptation* adaptation, const ringbuf::RingSpans& to, const void* from) {
-  constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
+  constexpr std::uint64_t kBytesMin = 4 << 10;  // the peer reads fewer bytes at once, while they are still in a cache
   if (group.thread_rank() != 0) return;
   const std::uint64_t bytes = to.first.bytes + to.second.bytes;
   ringbuf::StoreChoice* const stores = adaptation == nullptr ? nullptr : &adaptation->stores;
@@ -49,7 +49,7 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
     copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
 
-/// False for a negative number, as an error that an earlier call returned, that became a size.
+/// False if `bytes` is a negative number that was converted to a size, such as the error of an earlier call.
 GPUSOCK_FN constexpr bool is_size(std::size_t bytes) { return bytes <= ~std::size_t{0} / 2; }
 
 /// True if a socket can be opened with this endpoint.
@@ -61,16 +61,17 @@ GPUSOCK_FN inline bool can_open(const Endpoint& at) {
 }
 
 #if !GPUSOCK_ON_GPU
-/// From this size on, the copy into the ring costs more than the barriers that it takes to avoid the copy.
+/// From this size on, the copy into the ring costs more than the barriers that are needed to avoid the copy.
 inline constexpr std::uint64_t kDirectBytes = 16 << 10;
 
-/// Moves what the network takes or has at once straight between it and the caller's memory, where callers do that and
-/// the ring is empty; how much. `slot`: the leader's, nullptr if the socket is not open.
+/// Moves bytes directly between the network and the caller's memory: as many as the network takes, or has, now. Works
+/// only with a Hooks::move_past_ring, and while the ring is empty. Returns the number of bytes. `slot`: read by the
+/// leader only; nullptr if the socket is not open.
 template <class Group>
 std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
                              const detail::PastRing& wanted) {
   if (side.hooks->move_past_ring == nullptr || wanted.bytes < kDirectBytes) return 0;
-  group.sync();  // all threads have written what is sent, and none still uses the memory that is received into
+  group.sync();  // all threads have written what is sent, and none still uses the memory to receive into
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0) return 0;
     if (wanted.sends() ? check_sendable(side, socket, *slot) != 0 : !can_receive_past_ring(side, socket, *slot))
@@ -93,7 +94,7 @@ GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Cal
   DeviceRef(slot.flags).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
   std::uint64_t asked = bits * table::kRequestShutdownRead;
   const bool ends_records = (asked & table::kRequestShutdownWrite) != 0 && table::carries_records(socket);
-  // Records whose senders have returned may lie after one that is not complete yet: the end comes after all of them.
+  // Records whose senders have returned may lie after an incomplete one. The end must come after all of them.
   if (ends_records && !end_records(side, slot.records)) asked &= ~std::uint64_t{table::kRequestShutdownWrite};
   return post_request(side, socket, slot, table::generation_of(socket), asked) ? 0 : -EBADF;
 }
@@ -131,7 +132,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   GPUSOCK_GROUP_CALL(group);
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
-  if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
   if (!detail::is_size(bytes)) return -EINVAL;
   if (table::carries_records(socket))
     return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
@@ -179,7 +180,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   GPUSOCK_GROUP_CALL(group);
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
-  if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
   if (!detail::is_size(bytes)) return -EINVAL;
   if (table::carries_records(socket))
     return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
@@ -230,7 +231,7 @@ template <class Group>
 GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
   GPUSOCK_GROUP_CALL(group);
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-    table::CallerSlot* slot = detail::enter(side(), socket);  // so that `flags` stays this connection's
+    table::CallerSlot* slot = detail::enter(side(), socket);  // so that `flags` still belongs to this connection
     if (slot == nullptr) return -EBADF;
     const int result = detail::shut_one(side(), socket, *slot, static_cast<std::uint64_t>(how));
     detail::leave(side(), socket, *slot);
@@ -247,7 +248,7 @@ GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
 }
 
 GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
-  table::CallerSlot* slot = detail::enter(side(), socket);  // the setup stays this connection's while we look
+  table::CallerSlot* slot = detail::enter(side(), socket);  // so that the setup still belongs to this connection
   if (slot == nullptr) return -EBADF;
   detail::load_status(side(), table::slot_of(socket));  // T4: orders the setup
   local = Endpoint{side().table.setups[table::slot_of(socket)].local, {}};

@@ -4,7 +4,8 @@
 namespace gpusock {
 namespace detail {
 
-/// What poll says of a socket in this state; may ring the doorbell for what kMore held back.
+/// The events that poll reports for a socket with this status. `may_ring`: if there is no room to send, rings the
+/// doorbell for bytes that kMore held back.
 GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSlot& slot, const Status& status,
                                        int wanted, bool may_ring) {
   if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
@@ -13,7 +14,7 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
   const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (flags & table::kCallerShutRead) != 0;
   const bool no_more_out = (status.flags & table::kStatusPeerReadShutDown) != 0 ||
                            (flags & table::kCallerShutWrite) != 0;
-  const bool broken = status.error != 0;  // nothing can be sent; what arrived before is still being delivered
+  const bool broken = status.error != 0;  // nothing can be sent; bytes that arrived before are still delivered
   int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;
   const bool records = table::carries_records(socket);
   if ((wanted & kPollIn) != 0) {
@@ -29,10 +30,10 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
   return events;
 }
 
-/// Beside a socket's events: the context ends.
+/// A bit beside a socket's events: the context ends.
 inline constexpr int kContextEnds = 1 << 20;
 
-/// What poll says of a socket that the caller has entered, or kContextEnds.
+/// The events that poll reports for a socket that the caller has entered, or kContextEnds.
 GPUSOCK_FN inline int events_of_open(const Side& side, Socket socket, CallerSlot& slot, int wanted, bool may_ring) {
   const Status status = look_at_status(side, socket, slot);
   if (status.canceled()) return kContextEnds;
@@ -41,20 +42,20 @@ GPUSOCK_FN inline int events_of_open(const Side& side, Socket socket, CallerSlot
   return (wanted & kPollIn) != 0 && !queue.empty() ? kPollIn : 0;
 }
 
-/// What poll says of this socket now, or kContextEnds.
+/// The events that poll reports for this socket now, or kContextEnds.
 GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool may_ring) {
-  CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
+  CallerSlot* slot = enter(side, socket);  // so that its rings stay the same meanwhile
   if (slot == nullptr) return canceled(side) ? kContextEnds : kPollNval;
   const int events = events_of_open(side, socket, *slot, wanted, may_ring);
   leave(side, socket, *slot);
   return events;
 }
 
-/// The leader's part of a wait for an event: 0 when the group is to look again, or why to stop.
+/// The leader's part of a wait for an event. Returns 0 if the group must look again, or a negated errno to stop.
 ///
-/// On a GPU all threads look after each turn, side by side. A CPU runs a block's threads one after the other. There the
-/// leader alone looks until `any_event()`, and the others stay at the group's barrier. So a group's wait costs what one
-/// thread's wait costs, and nothing but the leader is left to run in the block: the condition under which
+/// On a GPU all threads look after each turn, in parallel. A CPU runs a block's threads one after the other. There only
+/// the leader looks, until `any_event()` is true, and the other threads stay at the group's barrier. So a group's wait
+/// costs as much as one thread's. The leader is then the only thread of the block that can run; under that condition
 /// cpu_device::relax() backs off.
 template <class Group, class AnyEvent>
 GPUSOCK_FN int wait_for_event(const Group& group, const Side& side, Wait& wait, AnyEvent any_event) {
@@ -81,7 +82,7 @@ GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Dead
   if (count < 0 || (count > 0 && entries == nullptr)) return -EINVAL;
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);
-  group.sync();  // the entries may be another thread's work
+  group.sync();  // another thread may have written the entries
   for (std::uint32_t turn = 0;; ++turn) {
     int found = 0;
     for (int i = static_cast<int>(group.thread_rank()); i < count; i += static_cast<int>(group.num_threads())) {
@@ -94,7 +95,7 @@ GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Dead
     const auto stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
       if (found >= detail::kContextEnds) return -ECANCELED;
       if (found != 0) return 0;
-      // The sockets say it as well, where there are any.
+      // If there are sockets, their statuses say this as well.
       if (turn % at.status_turns == 0 && detail::canceled(at)) return -ECANCELED;
       return detail::wait_for_event(group, at, wait, [&] { return detail::any_event(at, entries, count); });
     }));

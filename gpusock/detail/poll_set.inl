@@ -1,4 +1,4 @@
-// Poll sets: the group's leader takes what the proxy has written, and the group looks at those sockets alone
+// Poll sets: the group's leader takes the slots that the proxy has written, and the group looks only at their sockets
 // (socket_table/poll_set.hpp).
 #pragma once
 
@@ -11,7 +11,7 @@ static_assert(table::kWatchIn == kPollIn && table::kWatchOut == kPollOut);
 
 /// PollEvents that a watch may have.
 inline constexpr int kWatchable = kPollIn | kPollOut | kPollNval | kPollEdge;
-/// In PollEvent::events while a group looks: the slot stays marked.
+/// A bit of PollEvent::events while a group looks: the slot stays marked.
 inline constexpr int kStaysMarked = 1 << 16;
 
 GPUSOCK_FN inline int lowest_bit(std::uint64_t bits) {
@@ -22,12 +22,12 @@ GPUSOCK_FN inline int lowest_bit(std::uint64_t bits) {
 #endif
 }
 
-/// True if this side has a set of this handle, and it is open.
+/// True if `set` is the handle of an open set of this side.
 GPUSOCK_FN inline bool is_open_set(const Side& side, PollSet set) {
   const std::uint32_t generation = table::generation_of_set(set), index = table::index_of_set(set);
   const bool given_out = set >= 0 && (generation & 1) != 0 && index - side.sets->first < side.sets->own;
   if (!given_out) return false;
-  // Relaxed: what a caller does next does not depend on this load, as after enter_set().
+  // Relaxed: as after enter_set(), what a caller does next does not depend on this load.
   return table::generation_in(DeviceRef(side.sets->callers[index].generation_and_users).load(ringbuf::kRelaxed)) ==
          generation;
 }
@@ -37,7 +37,7 @@ GPUSOCK_FN inline void leave_set(CallerSet& own) {
   DeviceRef(own.generation_and_users).fetch_add(~std::uint64_t{0}, ringbuf::kRelease);  // W3, pairs with W4
 }
 
-/// Counts a call in that uses the set; nullptr (-EBADF) if it is not open. Then leave_set() follows.
+/// Counts in a call that uses the set, until leave_set(). Returns nullptr (-EBADF) if the set is not open.
 GPUSOCK_FN_APART inline CallerSet* enter_set(const Side& side, PollSet set) {
   if (!is_open_set(side, set)) return nullptr;
   CallerSet& own = side.sets->callers[table::index_of_set(set)];
@@ -48,7 +48,7 @@ GPUSOCK_FN_APART inline CallerSet* enter_set(const Side& side, PollSet set) {
   return nullptr;
 }
 
-/// Changes a set's generation to the next one, and tells the proxy and the other side. The caller has the lock.
+/// Changes a set's generation to the next one, and tells the proxy and the other side. The caller holds the lock.
 GPUSOCK_FN inline std::uint32_t next_set_generation(const Side& side, std::uint32_t index) {
   DeviceRef word(side.sets->callers[index].generation_and_users);
   const std::uint64_t before = word.fetch_add(std::uint64_t{1} << table::kSlotUserBits, ringbuf::kAcquire);  // W4
@@ -62,7 +62,7 @@ GPUSOCK_FN inline std::uint32_t next_set_generation(const Side& side, std::uint3
   return generation;
 }
 
-/// Opens this set if it is free: its handle, or -1.
+/// Opens this set if it is free. Returns its handle, or -1.
 GPUSOCK_FN_APART inline PollSet try_open_set(const Side& side, std::uint32_t index) {
   CallerSet& own = side.sets->callers[index];
   const auto is_free = [&] {  // relaxed: W4 orders what the last users did
@@ -96,13 +96,13 @@ GPUSOCK_FN_APART inline int close_one_set(const Side& side, PollSet set) {
   if (!is_open_set(side, set)) return -EBADF;
   CallerSet& own = side.sets->callers[table::index_of_set(set)];
   lock(side, own.lock);
-  const bool open = is_open_set(side, set);  // else another thread closed it first
+  const bool open = is_open_set(side, set);  // if not, another thread closed it first
   if (open) next_set_generation(side, table::index_of_set(set));
   unlock(own.lock);
   return open ? 0 : -EBADF;
 }
 
-/// How often the set was woken since this was last asked, and whether to remember that.
+/// How often the set was woken since the last call with `remember`. `remember`: the next call counts from now on.
 GPUSOCK_FN_APART inline std::uint64_t count_wakes(const Side& side, PollSet set, CallerSet& own, bool remember) {
   std::uint64_t count = 0;
   for (int i = 0; i < 2; ++i) {
@@ -116,19 +116,19 @@ GPUSOCK_FN_APART inline std::uint64_t count_wakes(const Side& side, PollSet set,
   return count;
 }
 
-/// Marks a slot that the group is to look at. Relaxed: a watcher's mark is a hint, and the proxy's entry follows; the
-/// other marks are the waiting group's own.
+/// Marks a slot, so that the group looks at it. Relaxed: a mark by watch() is only a hint, because the proxy's entry
+/// follows; all other marks are written by the waiting group itself.
 GPUSOCK_FN inline void mark(CallerSet& own, std::uint32_t slot) {
   DeviceRef(own.marked[slot / 64]).fetch_or(std::uint64_t{1} << slot % 64, ringbuf::kRelaxed);
 }
 
-/// True if this side's callers make the socket ready, too: those that give up a record, and with it room for others.
+/// True if callers of this side may also make the socket ready: a sender that gives up a record gives room to others.
 GPUSOCK_FN inline bool shares_room(Socket socket, int events) {
   return table::carries_records(socket) && (events & kPollOut) != 0;
 }
 
-/// True if the proxy does not see all that makes the socket ready: on p2p the peer's callers write the rings' words,
-/// and on verbs the NIC may.
+/// True if the proxy does not see every change that makes the socket ready: on p2p the peer's callers write the rings'
+/// words, and on verbs the NIC may.
 GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, int events) {
   const std::uint32_t slot = table::slot_of(socket);
   if (load_status(side, slot).phase == Phase::listening) return false;
@@ -138,8 +138,8 @@ GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, int even
   return !proxy_writes || shares_room(socket, events);
 }
 
-/// Changes which set watches a socket that the caller has entered, and tells the proxy. Under the lock of its requests,
-/// as post_option(). `before`: the set that may watch it already; `watch.set` is the same, or 0 for none.
+/// Changes which set watches a socket that the caller has entered, and tells the proxy. Takes the lock of its requests,
+/// as post_option(). `before`: the set that may watch the socket already; `watch.set` is the same, or 0 for none.
 GPUSOCK_FN_APART inline int post_watch(const Side& side, CallerSlot& slot, PollSet before, const table::Watch& watch) {
   lock(side, slot.request_lock);
   const bool open = !closed(slot, watch.socket), ends = watch.set == 0;
@@ -156,7 +156,7 @@ GPUSOCK_FN_APART inline int post_watch(const Side& side, CallerSlot& slot, PollS
   return 0;
 }
 
-/// Runs `call` on a set and a socket that are open.
+/// Runs `call` if the set and the socket are open; otherwise returns -EBADF.
 template <class Call>
 GPUSOCK_FN int in_set(const Side& side, PollSet set, Socket socket, Call call) {
   CallerSet* own = enter_set(side, set);
@@ -174,7 +174,7 @@ GPUSOCK_FN_APART inline int watch_one(const Side& side, PollSet set, Socket sock
   if ((events & ~kWatchable) != 0) return -EINVAL;
   return in_set(side, set, socket, [&](CallerSet& own, CallerSlot& slot) {
     const bool looked_at = is_ready_unseen(side, socket, events);
-    const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word tells of that room
+    const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word shows that room
     const int result = post_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
     if (result == 0) mark(own, table::slot_of(socket));
     return result;
@@ -189,7 +189,7 @@ GPUSOCK_FN_APART inline int unwatch_one(const Side& side, PollSet set, Socket so
   });
 }
 
-/// What the slot's lock guards.
+/// Returns the slot's watch, which the slot's lock guards.
 GPUSOCK_FN_APART inline table::Watch load_watch(const Side& side, CallerSlot& slot) {
   lock(side, slot.request_lock);
   const table::Watch watch = slot.watch;
@@ -197,7 +197,7 @@ GPUSOCK_FN_APART inline table::Watch load_watch(const Side& side, CallerSlot& sl
   return watch;
 }
 
-/// Notes what was reported of a watch, unless it was changed meanwhile.
+/// Notes the ready_words() at which a watch was reported, unless the watch was changed meanwhile.
 GPUSOCK_FN_APART inline void note_reported(const Side& side, CallerSlot& slot, const table::Watch& watch,
                                            std::uint64_t words) {
   lock(side, slot.request_lock);
@@ -206,7 +206,7 @@ GPUSOCK_FN_APART inline void note_reported(const Side& side, CallerSlot& slot, c
   unlock(slot.request_lock);
 }
 
-/// A number that changes whenever a word does that may make the socket ready: none of these words ever goes back.
+/// A number that changes whenever a word changes that may make the socket ready: none of these words ever decreases.
 /// Never 0.
 GPUSOCK_FN_APART inline std::uint64_t ready_words(const Side& side, Socket socket, CallerSlot& slot, int events) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
@@ -222,13 +222,13 @@ GPUSOCK_FN_APART inline std::uint64_t ready_words(const Side& side, Socket socke
   return words;
 }
 
-/// Looks at a slot, whose number is in `event.socket`. The event is what the set returns of it; no events: nothing.
-/// `reports`: the event will be returned.
+/// Looks at the slot whose number is in `event.socket`. Replaces `event` by what the set returns for the slot; without
+/// events, the set returns nothing for it. `reports`: the event will be returned.
 GPUSOCK_FN_APART inline void look_at(const Side& side, PollSet set, PollEvent& event, bool reports) {
   CallerSlot& slot = side.slots[event.socket];
   const table::Watch watch = load_watch(side, slot);
   event.events = 0;
-  CallerSlot* open = watch.set == set ? enter(side, watch.socket) : nullptr;  // its rings stay what they are
+  CallerSlot* open = watch.set == set ? enter(side, watch.socket) : nullptr;  // so that its rings stay the same
   if (open == nullptr) return;
   const bool edge = (watch.events & kPollEdge) != 0;
   std::uint64_t words = edge ? ready_words(side, watch.socket, slot, watch.events) : 0;
@@ -236,7 +236,7 @@ GPUSOCK_FN_APART inline void look_at(const Side& side, PollSet set, PollEvent& e
     return events_of_open(side, watch.socket, slot, watch.events & (kPollIn | kPollOut), reports) & ~kContextEnds;
   };
   int events = look();
-  // The number comes before the look, so that no change is lost. One that came between the two would be reported twice.
+  // The number is read before the look, so that no change is lost. A change between the two would be reported twice.
   for (int again = 0; edge && again < 2; ++again) {
     const std::uint64_t now = ready_words(side, watch.socket, slot, watch.events);
     if (now == words) break;
@@ -250,14 +250,14 @@ GPUSOCK_FN_APART inline void look_at(const Side& side, PollSet set, PollEvent& e
   event = {watch.socket, events | (stays ? kStaysMarked : 0), watch.tag};
 }
 
-/// A way through the marked slots, from where the last one ended. Of the leader.
+/// A pass through the marked slots that begins where the last pass ended. The leader uses it.
 struct Sweep {
   CallerSet& own;
-  std::uint32_t words;      ///< of 64 slots
+  std::uint32_t words;      ///< number of words, of 64 slots each
   std::uint32_t visit = 0;  ///< the first word is visited twice: its higher slots first, its lower ones last
   std::uint32_t word = 0;
-  std::uint64_t rest = 0;         ///< slots of this word that are not marked any more, and still to be looked at
-  std::uint64_t next = own.next;  ///< after the last slot that was taken
+  std::uint64_t rest = 0;         ///< slots of this word that were unmarked and are not taken yet
+  std::uint64_t next = own.next;  ///< the slot after the last one that was taken
 
   GPUSOCK_FN bool next_word() {
     const std::uint64_t first = own.next / 64, higher = ~std::uint64_t{0} << own.next % 64;
@@ -273,7 +273,7 @@ struct Sweep {
     return false;
   }
 
-  /// Takes up to `room` slots; how many.
+  /// Takes up to `room` slots, and returns their number.
   GPUSOCK_FN int take(PollEvent* events, int room) {
     int count = 0;
     while (count < room && (rest != 0 || next_word())) {
@@ -287,14 +287,14 @@ struct Sweep {
     return count;
   }
 
-  /// Marks again what was taken from its word and not looked at; the next way begins there.
+  /// Marks the slots in `rest` again. The next pass begins after the last slot that was taken.
   GPUSOCK_FN void end() {
     if (rest != 0) DeviceRef(own.marked[word]).fetch_or(rest, ringbuf::kRelaxed);  // relaxed: see mark()
     own.next = next;
   }
 };
 
-/// Begins the wait of a group, which is alone in it until end_wait(). 0, or why not.
+/// Begins a group's wait; until end_wait() no other group can wait on the set. Returns 0, or a negated errno.
 GPUSOCK_FN_APART inline int begin_wait(const Side& side, PollSet set, CallerSet*& own) {
   if (canceled(side)) return -ECANCELED;
   CallerSet* entered = enter_set(side, set);
@@ -312,7 +312,7 @@ GPUSOCK_FN inline void end_wait(CallerSet& own) {
   leave_set(own);
 }
 
-/// Marks the slots that the proxy has written. Their words are read after this (C1).
+/// Marks the slots that the proxy has written. The words of their sockets are read after this (C1).
 GPUSOCK_FN_APART inline void take_changes(const Side& side, CallerSet& own) {
   const std::uint64_t bytes = own.changed.readable();
   if (bytes == 0 || bytes == ringbuf::kRingCorrupt) return;
@@ -323,7 +323,7 @@ GPUSOCK_FN_APART inline void take_changes(const Side& side, CallerSet& own) {
     mark(own, static_cast<std::uint32_t>(slot));
   }
   own.changed.release(bytes);
-  ring_for_credit(side);  // an entry may wait until these were taken
+  ring_for_credit(side);  // the proxy may hold back an entry until these were taken
 }
 
 /// True if the proxy has written slots, or the set was woken.
@@ -331,7 +331,7 @@ GPUSOCK_FN inline bool has_news(const Side& side, PollSet set, CallerSet& own) {
   return own.changed.readable(1) != 0 || count_wakes(side, set, own, false) != 0;
 }
 
-/// For the leader of a group that waits: true if the group has something to look at.
+/// True if the group has something to look at. For the leader of a group that waits.
 GPUSOCK_FN_APART inline bool set_stirs(const Side& side, PollSet set, CallerSet& own) {
   if (!is_open_set(side, set) || has_news(side, set, own)) return true;
   for (std::uint32_t word = 0; word * 64 < side.table.slots; ++word) {
@@ -346,7 +346,7 @@ GPUSOCK_FN_APART inline bool set_stirs(const Side& side, PollSet set, CallerSet&
   return false;
 }
 
-/// Moves those of `count` events that are some to the front; how many. What stays marked is marked again.
+/// Moves the entries that have an event to the front, and returns their number. Marks the slots that stay marked.
 GPUSOCK_FN inline int keep_events(CallerSet& own, PollEvent* events, int count) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
@@ -358,8 +358,8 @@ GPUSOCK_FN inline int keep_events(CallerSet& own, PollEvent* events, int count) 
   return kept;
 }
 
-/// Looks at the marked slots until `max` events were found: how many, with those that were found before. The group's
-/// threads look side by side.
+/// Looks at the marked slots until there are `max` events. Returns the number of events, including the `found` ones
+/// from before. The threads of the group look in parallel.
 template <class Group>
 GPUSOCK_FN int look_at_marked(const Group& group, const Side& side, PollSet set, CallerSet& own, PollEvent* events,
                               int found, int max) {
@@ -404,7 +404,7 @@ GPUSOCK_FN int Net::wait(const Group& group, PollSet set, PollEvent* events, int
   if (events == nullptr || max < 1) return -EINVAL;
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);
-  table::CallerSet* entered = nullptr;  // the leader's
+  table::CallerSet* entered = nullptr;  // used by the leader only
   int stop = static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::begin_wait(at, set, entered); }));
   if (stop != 0) return stop;
@@ -421,7 +421,7 @@ GPUSOCK_FN int Net::wait(const Group& group, PollSet set, PollEvent* events, int
     stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
       if (detail::canceled(at)) return -ECANCELED;
       if (!detail::is_open_set(at, set)) return -EBADF;
-      // On a GPU all threads look again at once.
+      // On a GPU, wait_for_event() returns after one turn, and all threads look again.
       if (found != 0 || (!GPUSOCK_ON_GPU && detail::has_news(at, set, own))) return 0;
       return detail::wait_for_event(group, at, wait, [&] { return detail::set_stirs(at, set, own); });
     }));

@@ -13,11 +13,11 @@ GPUSOCK_FN inline void unlock_records(table::RecordSender& records) {
   DeviceRef(records.lock).store(0, ringbuf::kRelease);  // T11, pairs with T10
 }
 
-/// Space in the tx ring that is one sender's until it completes it; or a negated errno.
+/// Space in the tx ring that belongs to one sender until it completes the record; or a negated errno.
 struct Claim {
   int error = 0;
   std::uint32_t ticket = 0;
-  std::uint64_t position = 0;  ///< of the header
+  std::uint64_t position = 0;  ///< the position of the header
   std::uint64_t span = 0;
 };
 
@@ -27,7 +27,7 @@ struct Room {
   std::uint64_t filler = 0;
 };
 
-/// The room for a record that takes `span` bytes, as far as it is known. Under the lock.
+/// The room for a record that takes `span` bytes, as far as it is known. The caller holds the lock.
 GPUSOCK_FN_APART inline Room find_room(CallerSlot& slot, std::uint64_t span) {
   const table::RecordSender& records = slot.records;
   if (records.ended != 0) return {-EPIPE};
@@ -40,8 +40,8 @@ GPUSOCK_FN_APART inline Room find_room(CallerSlot& slot, std::uint64_t span) {
   return {fits ? 0 : -EAGAIN, filler};
 }
 
-/// Takes the lock with the consumer's word read before it: the lock is not held while a read crosses the bus. True if
-/// the word is possible. The caller unlocks.
+/// Reads the consumer's word, then takes the lock, so that the lock is not held while the read crosses the bus. True if
+/// the word is valid. The caller unlocks.
 GPUSOCK_FN inline bool lock_with_room(const Side& side, CallerSlot& slot) {
   const std::uint64_t consumed = slot.tx.load_consumed();
   lock_records(side, slot.records);
@@ -49,8 +49,8 @@ GPUSOCK_FN inline bool lock_with_room(const Side& side, CallerSlot& slot) {
   return slot.tx.note_consumed(consumed) || slot.tx.note_consumed(slot.tx.load_consumed());
 }
 
-/// Claims space for a record if there is some; -EAGAIN if not. `looks`: reads the consumer's word before, otherwise
-/// uses what is known.
+/// Claims space for a record, or returns -EAGAIN if there is none. `looks`: true reads the consumer's word first; false
+/// uses the value that is known.
 GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std::uint64_t span, bool looks) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
@@ -76,7 +76,7 @@ GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std:
 /// For poll: true if sending a record of an eighth of the ring would not wait.
 GPUSOCK_FN_APART inline bool record_fits(const Side& side, CallerSlot& slot) {
   const std::uint64_t span = ringbuf::record_span(slot.tx.memory().capacity / 8);
-  if (slot.tx.writable_at_a_glance() < span) return false;  // the lock is only for when it may fit
+  if (slot.tx.writable_at_a_glance() < span) return false;  // takes the lock only if it may fit
   const bool valid = lock_with_room(side, slot);
   const Room room = valid ? find_room(slot, span) : Room{-EPROTO};
   unlock_records(slot.records);
@@ -101,13 +101,13 @@ GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Call
       const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes), true);
       if (claim.error != -EAGAIN) return claim;
     }
-    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
+    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // for bytes that kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
 }
 
-/// Undoes the last claims as far as they were given up: their space is free at once. The caller has the lock.
+/// Undoes claims from the back, as far as they were given up. Their space is free at once. The caller holds the lock.
 GPUSOCK_FN inline void take_back_claims(CallerSlot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
@@ -119,9 +119,9 @@ GPUSOCK_FN inline void take_back_claims(CallerSlot& slot) {
   }
 }
 
-/// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given
-/// up is committed only with a record after it: a receiver that waits for a record with poll() gives no space back.
-/// The caller has the lock.
+/// Commits the completed claims at the front, up to the last record among them. Returns the number of bytes. A claim
+/// that was given up is committed only together with a record after it, because a receiver that waits for a record with
+/// poll() gives no space back. The caller holds the lock.
 GPUSOCK_FN inline std::uint64_t commit_completed(CallerSlot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
@@ -140,8 +140,8 @@ GPUSOCK_FN inline std::uint64_t commit_completed(CallerSlot& slot) {
   return committed;
 }
 
-/// From now on no sender claims space. True if no claim is open; otherwise the sender that completes the last one tells
-/// the proxy of the end.
+/// From now on no sender can claim space. True if no claim is open; otherwise the sender that completes the last claim
+/// tells the proxy of the end.
 GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& records) {
   lock_records(side, records);
   records.ended = 1;
@@ -150,8 +150,9 @@ GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& 
   return none_open;
 }
 
-/// Ends a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits it and those
-/// after it that were completed before, unless one before it is not complete: then its sender will.
+/// Completes a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits this
+/// claim and those after it that are complete. If a claim before it is not complete, the sender of that claim will
+/// commit them.
 GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, CallerSlot& slot, const Claim& claim,
                                       std::uint32_t bytes, int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
@@ -192,22 +193,22 @@ GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket
   return range.bytes != 0 ? range.bytes : static_cast<std::int64_t>(bytes);
 }
 
-/// A record that has arrived: its length, where its bytes are, and what it takes in the ring; the end (span 0), or a
-/// negated errno.
+/// A record that has arrived: its length, the position of its bytes, and the space that it takes in the ring. At the
+/// end of the stream, `bytes` and `span` are 0. After an error, `bytes` is a negated errno.
 struct ArrivedRecord {
   std::int64_t bytes = 0;
   std::uint64_t position = 0;
   std::uint64_t span = 0;
 };
 
-/// The header at the next position, of a peer that may be writing it again: read once. At least a header has arrived.
+/// Loads the header at this position once, because the peer may overwrite it. At least a header has arrived.
 GPUSOCK_FN inline ringbuf::RecordHeader load_header(const ringbuf::RingMemory& memory, std::uint64_t position) {
   SystemRef word(*ringbuf::header_at(memory, position));
   return ringbuf::RecordHeader::unpack(word.load(ringbuf::kRelaxed));  // relaxed: C1 ordered it
 }
 
-/// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes
-/// fillers.
+/// The next record, if all of it is among the `arrived` bytes. If not, `bytes` is -EAGAIN, or -EPROTO if the header is
+/// invalid. Consumes fillers and subtracts them from `arrived`.
 GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& slot, std::uint64_t& arrived) {
   const ringbuf::RingMemory& memory = slot.rx.memory();
   while (arrived >= ringbuf::kRecordHeaderBytes) {
@@ -223,13 +224,13 @@ GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& 
   return {-EAGAIN};
 }
 
-/// The next record of those among `arrived` bytes, or -EAGAIN, also where that number is impossible: then the caller
-/// looks again, and says why.
+/// As next_record(), but returns -EAGAIN if `arrived` is kRingCorrupt. The caller then looks again, and reports that
+/// error.
 GPUSOCK_FN inline ArrivedRecord next_of(const Side& side, CallerSlot& slot, std::uint64_t arrived) {
   return arrived == ringbuf::kRingCorrupt ? ArrivedRecord{-EAGAIN} : next_record(side, slot, arrived);
 }
 
-/// Waits until a record has arrived, or the stream of them has ended.
+/// Waits until a record has arrived, or the stream of records has ended.
 GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socket, CallerSlot& slot,
                                                   Deadline deadline) {
   const bool at_once = may_take_at_once(side, slot);
@@ -264,7 +265,7 @@ GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socke
         return record;
       }
       if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
-      // Bytes that are left at the peer's end are a record without its rest.
+      // Bytes that are left after the peer's end are an incomplete record.
       if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};
     }
     if (const int stop = wait.turn(); stop != 0) return {stop};
@@ -297,7 +298,7 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
   return range.bytes;
 }
 
-/// For poll: true if a record has arrived, or something for which recv would return an error. Changes nothing.
+/// True if a record has arrived, or something for which recv would return an error. For poll. Changes nothing.
 GPUSOCK_FN_APART inline bool record_waits(const ringbuf::ByteConsumer<>& rx) {
   const ringbuf::RingMemory& memory = rx.memory();
   std::uint64_t position = rx.position_at_a_glance();

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a socket call works on: one side's slots, the shared table, and on a CPU the way to the proxy.
+/// @file The data of a socket call: one side's slots, the shared table, and on a CPU the hooks to the proxy.
 
 #include "gpusock/types.hpp"
 #include "plain_types/past_ring.hpp"
@@ -9,65 +9,65 @@
 
 namespace gpusock::detail {
 
-/// What callers on a CPU adapt to a socket's peer on another processor, by what they find while they send and receive.
+/// How callers on a CPU adapt to a socket's peer on another processor, by what they find while they send and receive.
 struct Adaptation {
-  ringbuf::StoreChoice stores;  ///< the sending leader's: which stores fill the peer's ring
-  ringbuf::LookPace looks;      ///< the receiving leader's: when it looks for more bytes
+  ringbuf::StoreChoice stores;  ///< the sending leader's: chooses the stores that fill the peer's ring
+  ringbuf::LookPace looks;      ///< the receiving leader's: chooses when it looks for more bytes
 };
 
-/// How code on a CPU meets the proxy; kernels on a GPU have no such thing (the proxy polls).
+/// How code on a CPU reaches the proxy. Kernels on a GPU have no hooks: the proxy polls.
 struct Hooks {
   void* self;
-  /// Bytes were committed or something was requested on this slot: the proxy should see it soon.
+  /// Tells the proxy that bytes were committed or something was requested on this slot, so that it looks soon.
   void (*ring_doorbell)(void* self, std::uint32_t slot);
-  /// Ring space was given back: of interest only to a proxy that waits for it.
+  /// Tells the proxy that ring space was given back. This matters only to a proxy that waits for space.
   void (*ring_for_credit)(void* self);
-  /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
+  /// One turn of a wait that has lasted `waited_ns`, at the time `now_ns`. May run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
-  /// Ends for a thread what it was in the middle of (an Unfinished, as `kind`).
+  /// Ends what a thread has left unfinished (`kind`: an Unfinished).
   using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
-  /// Notes what the calling thread is in the middle of, in the place of what was noted before: where a fault ends its
-  /// kernel, `end(self, handle, kind)` is called, unless `end` is nullptr. Returns `result`: so it can be the last that
-  /// a caller does, which then saves no registers. nullptr where no kernel runs on a CPU.
+  /// Notes what the calling thread is doing, in place of what was noted before. If a fault ends its kernel, and `end`
+  /// is not nullptr, `end(self, handle, kind)` is called. Returns `result`, so that it can be the last call of a
+  /// function, which then saves no registers. nullptr if no kernel runs on a CPU.
   void* (*note)(End end, void* self, std::int32_t handle, int kind, void* result) noexcept = nullptr;
-  /// Keeps what the calling thread has begun for longer than a call, beside what it notes, until drop(). False: there
-  /// is no memory. nullptr where no kernel runs on a CPU.
+  /// Keeps, beside the note, what the calling thread has begun for longer than a call, until drop(). Returns false if
+  /// there is no memory. nullptr if no kernel runs on a CPU.
   bool (*keep)(End end, void* self, std::int32_t handle, int kind) noexcept = nullptr;
   void (*drop)(void* self, std::int32_t handle) noexcept = nullptr;
   End end = nullptr;  ///< what is passed to note() and keep()
-  /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
+  /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr if no kernel runs.
   std::int64_t (*running_block)(void* self) = nullptr;
-  /// Moves bytes that follow all that is in this slot's ring; how many, 0 where that is not possible now. nullptr where
-  /// callers leave all bytes to the proxy's thread.
+  /// Moves bytes between the caller's memory and the network; they follow all bytes in this slot's ring. Returns their
+  /// number, 0 if that is not possible now. nullptr if callers leave all bytes to the proxy's thread.
   std::uint64_t (*move_past_ring)(void* self, std::uint32_t slot, const PastRing& wanted) = nullptr;
-  Adaptation* adaptations = nullptr;  ///< by slot; nullptr: callers adapt to nothing
+  Adaptation* adaptations = nullptr;  ///< one for each slot; nullptr: callers do not adapt
 };
 
-/// What a thread may be in the middle of.
+/// What a thread may have left unfinished.
 enum class Unfinished : int {
   nothing,
-  call,   ///< counted in the socket of this handle (CallerSlot::generation_and_users)
-  close,  ///< about to tell the proxy of the close; the handle has the closed generation
-  owner,  ///< counted in the socket of this handle for longer than a call (OwnedSocket)
+  call,   ///< the thread is counted in the socket of this handle (CallerSlot::generation_and_users)
+  close,  ///< the thread is about to tell the proxy of the close; the handle has the closed generation
+  owner,  ///< the thread is counted in the socket of this handle for longer than a call (OwnedSocket)
 };
 
-/// What the owner of a socket holds of its rings.
+/// Bits for the rings in which the owner of a socket has a reservation (tx) or a peek (rx).
 inline constexpr unsigned kHoldsTx = 1, kHoldsRx = 2;
 
 /// One side (the kernels of a context, or its host threads) of the socket table.
 struct Side {
   table::TableView table;
   table::CallerSlot* slots = nullptr;
-  std::uint64_t* free_taken = nullptr;       ///< in this side's memory, as the next
-  std::uint64_t* accept_taken = nullptr;     ///< one word per accept queue
+  std::uint64_t* free_taken = nullptr;       ///< position in the queue of free sockets, in this side's memory
+  std::uint64_t* accept_taken = nullptr;     ///< position in each accept queue, in this side's memory
   const table::PollSetView* sets = nullptr;  ///< in this side's memory
   const Hooks* hooks = nullptr;
-  std::uint64_t timeout_ns = kForever;  ///< of calls that are given no deadline, unless their socket has another
-  /// A caller that waits looks at the status in every n-th turn and at the ring's word in the others; 1: at both in
-  /// each. More than 1 where a look crosses the bus.
+  std::uint64_t timeout_ns = kForever;  ///< for calls without a deadline, unless their socket has another timeout
+  /// A waiting caller looks at the status in every n-th turn, and at the ring's word in the other turns. 1: it looks at
+  /// both in each turn. The value is more than 1 where a look crosses the bus.
   std::uint32_t status_turns = 1;
-  Socket owned = -1;                ///< whose calls are not counted, as its owner is (OwnedSocket); -1: none
-  unsigned* owner_holds = nullptr;  ///< the owner's: kHoldsTx, kHoldsRx; another owner may hold the other ring
+  Socket owned = -1;                ///< calls on it are not counted, as its owner is counted (OwnedSocket); -1: none
+  unsigned* owner_holds = nullptr;  ///< kHoldsTx and kHoldsRx of this owner; another owner may hold the other ring
 
   GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
@@ -81,12 +81,12 @@ struct Side {
 using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 using DeviceRef = ringbuf::DeviceAtomics::Ref<std::uint64_t>;
 
-/// True if the context ends. For calls that look at no socket's status, which says it as well.
+/// True if the context ends. For calls that do not look at a socket's status, which also says so.
 GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
-/// The status says whether the context ends, also where the proxy that posts it stands still.
+/// Loads a status. It says whether the context ends even if the proxy that posts statuses stands still.
 GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
   const bool ends = side.table.statuses_are_posted && canceled(side);  // before the acquire: the two loads overlap
   SystemRef word(side.table.proxy_words[slot].status);
@@ -103,7 +103,7 @@ GPUSOCK_FN inline void ring_doorbell(const Side& side, Socket socket) {
 #endif
 }
 
-/// Notes what the calling thread is in the middle of, and returns `result`.
+/// Notes what the calling thread is doing (Hooks::note), and returns `result`.
 GPUSOCK_FN inline void* note(const Side& side, Unfinished what, std::int32_t handle, void* result = nullptr) {
 #if !GPUSOCK_ON_GPU
   const Hooks& hooks = *side.hooks;
@@ -116,7 +116,7 @@ GPUSOCK_FN inline void* note(const Side& side, Unfinished what, std::int32_t han
 #endif
 }
 
-/// Keeps for the calling thread that it owns a socket; false: there is no memory.
+/// Notes that the calling thread owns a socket (Hooks::keep). False if there is no memory.
 GPUSOCK_FN inline bool keep_owner(const Side& side, Socket socket) {
 #if !GPUSOCK_ON_GPU
   const Hooks& hooks = *side.hooks;
@@ -132,7 +132,7 @@ GPUSOCK_FN inline void drop_owner(const Side& side, Socket socket) {
   (void)side, (void)socket;
 }
 
-/// The index in its grid of the calling thread's block, x fastest; -1 on a host thread.
+/// The index of the calling thread's block in its grid, x fastest; -1 on a host thread.
 GPUSOCK_FN inline std::int64_t running_block(const Side& side) {
 #if GPUSOCK_ON_GPU
   (void)side;
@@ -152,17 +152,17 @@ GPUSOCK_FN inline void ring_for_credit(const Side& side) {
 }
 
 #if !GPUSOCK_ON_GPU
-/// What callers of this socket adapt; nullptr: nothing.
+/// The Adaptation of this socket, or nullptr.
 inline Adaptation* adaptation(const Side& side, Socket socket) {
   return side.hooks->adaptations == nullptr ? nullptr : &side.hooks->adaptations[table::slot_of(socket)];
 }
 #endif
 
-/// What a caller that waits for a lock passes to Hooks::relax as its time: long enough that the processor is given
-/// away.
+/// The `waited_ns` that a caller passes to Hooks::relax while it waits for a lock: long enough that the processor is
+/// given away.
 inline constexpr std::uint64_t kLockWaitNs = 10'000;
 
-/// One turn of a wait for another caller's next instruction.
+/// One turn of a wait for a lock that another caller is about to release.
 GPUSOCK_FN inline void pause(const Side& side) {
 #if GPUSOCK_ON_GPU
   (void)side;
@@ -180,18 +180,18 @@ GPUSOCK_FN inline void unlock(std::uint64_t& word) {
   DeviceRef(word).store(0, ringbuf::kRelease);  // T8, pairs with T7
 }
 
-/// A wait until a deadline of this side (Deadline::here()). Its caller looks again after each turn at what it waits
-/// for, and whether it is canceled.
+/// A wait until a deadline of this side (Deadline::here()). After each turn its user looks again at what it waits for,
+/// and whether the context ends.
 class Wait {
  public:
-  /// `timeout_ns`: what Deadline::by_default() means, looked at once there is something to wait for.
+  /// `timeout_ns`: the duration of Deadline::by_default(), read in the first turn.
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters, const std::uint64_t& timeout_ns)
       : side_(side), deadline_(deadline), proxy_matters_(proxy_matters), timeout_ns_(timeout_ns) {}
-  /// A wait for no single socket.
+  /// A wait that is not for a single socket.
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)
       : Wait(side, deadline, proxy_matters, side.timeout_ns) {}
 
-  /// One turn: 0 to look again, or why to stop: -ETIMEDOUT, -EAGAIN.
+  /// One turn. Returns 0 to look again, or -ETIMEDOUT or -EAGAIN to stop.
   GPUSOCK_FN int turn() {
     const std::uint64_t now_ns = clock_ns();
     if (turns_++ == 0) {
@@ -203,7 +203,7 @@ class Wait {
         auto& timeout_ns = const_cast<std::uint64_t&>(timeout_ns_);
         deadline_ = deadline_.or_after(now_ns, DeviceRef(timeout_ns).load(ringbuf::kRelaxed));  // relaxed: by itself
       }
-    } else if (deadline_.passed_at(now_ns)) {  // at least one turn for the proxy, also where the caller will not wait
+    } else if (deadline_.passed_at(now_ns)) {  // the first turn is for the proxy, even with Deadline::now()
       return deadline_.is_now() ? -EAGAIN : -ETIMEDOUT;
     }
     relax(now_ns);

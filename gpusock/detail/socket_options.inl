@@ -1,10 +1,10 @@
-// Socket options, and how a socket stands.
+// Socket options and counters.
 #pragma once
 
 namespace gpusock {
 namespace detail {
 
-/// Puts a value into the options; false if it cannot have it.
+/// Sets an option to a value. False if the value is invalid.
 GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option, std::int64_t value) {
   if (option == SocketOption::linger) {
     options.linger_s = static_cast<std::int32_t>(value);
@@ -19,7 +19,8 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
   return value == 0 || value == 1;
 }
 
-/// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
+/// Sets an option and publishes the socket's options. Returns 0, -EBADF if the socket was closed, or -EINVAL. Takes the
+/// lock of the socket's requests, as post_request().
 GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
                                         std::int64_t value) {
   DeviceRef options(slot.options);
@@ -38,7 +39,7 @@ GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerS
   return valid ? 0 : -EINVAL;
 }
 
-/// Sets how long calls wait that are given no deadline. Counted in, so that the slot is not another socket's meanwhile.
+/// Sets how long calls without a deadline wait. This call is counted in, so that the slot stays with this socket.
 GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::uint64_t CallerSlot::*timeout_ns,
                                         std::int64_t value) {
   if (value == 0 || value < -1) return -EINVAL;
@@ -71,20 +72,20 @@ GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOp
   return -ENOPROTOOPT;
 }
 
-/// The value or a negated errno, apart: an option's value may be negative.
+/// An option's value, or a negated errno. They are two members, because a value may be negative.
 struct OptionValue {
   std::int64_t error = 0;
   std::int64_t value = 0;
 };
 
-/// A timeout as the options have it. One of more than 292 years reads as for ever.
+/// A timeout as getsockopt() returns it. More than 292 years becomes -1 (for ever).
 GPUSOCK_FN inline std::int64_t timeout_value(std::uint64_t& timeout_ns) {
   const std::uint64_t value = DeviceRef(timeout_ns).load(ringbuf::kRelaxed);  // relaxed: by itself
   return value > ~std::uint64_t{0} / 2 ? -1 : static_cast<std::int64_t>(value);
 }
 
 GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
-  CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
+  CallerSlot* slot = enter(side, socket);  // so that its rings stay the same
   if (slot == nullptr) return {-EBADF};
   const Status status = look_at_status(side, socket, *slot);
   const std::uint64_t options = DeviceRef(slot->options).load(ringbuf::kRelaxed);  // relaxed: a word by itself
@@ -126,7 +127,7 @@ GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, 
   return result;
 }
 
-/// What one ring's words say: bytes that passed it, and bytes in it.
+/// What one ring's words say: bytes that were committed, bytes that were consumed, and bytes in the ring.
 struct RingFacts {
   std::uint64_t committed = 0;
   std::uint64_t consumed = 0;
@@ -164,7 +165,7 @@ GPUSOCK_FN int Net::getsockopt(const Group& group, Socket socket, SocketOption o
 }
 
 GPUSOCK_FN inline int Net::stats(Socket socket, SocketStats& stats) const {
-  table::CallerSlot* slot = detail::enter(side(), socket);  // its rings stay what they are while we look
+  table::CallerSlot* slot = detail::enter(side(), socket);  // so that its rings stay the same
   if (slot == nullptr) return -EBADF;
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
   if (!listens) {

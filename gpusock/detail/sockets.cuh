@@ -16,9 +16,9 @@ GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline.here();
 }
 
-/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if no call
-/// has returned the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is
-/// thus none: it must not reach the slot's words, where 0 means that nothing is held.
+/// The slot of this handle, or nullptr if no call has returned the handle. The slot may belong to a closed or another
+/// connection by now. Handles are given out with odd generations, so handle 0, which a zeroed variable holds, is
+/// invalid: it must not reach the slot's words, where 0 means that nothing is held.
 GPUSOCK_FN inline CallerSlot* slot_at(const Side& side, Socket socket) {
   const std::uint32_t slot = table::slot_of(socket);
   const bool given_out = socket >= 0 && (table::generation_of(socket) & 1) != 0 && slot < side.table.slots;
@@ -27,7 +27,7 @@ GPUSOCK_FN inline CallerSlot* slot_at(const Side& side, Socket socket) {
 
 /// True if a thread has closed the socket.
 GPUSOCK_FN inline bool closed(CallerSlot& slot, Socket socket) {
-  // Relaxed: what a caller does next does not depend on this load, as after enter().
+  // Relaxed: as after enter(), what a caller does next does not depend on this load.
   const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);
   return table::generation_in(word) != table::generation_of(socket);
 }
@@ -38,11 +38,11 @@ GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
   return slot != nullptr && !closed(*slot, socket) ? slot : nullptr;
 }
 
-/// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several
-/// callers may ask something of one socket at the same time, and after the last request, to close, the slot may be
-/// another's at once: so each publishes under the slot's lock, and none after the close. The lock is held for three
-/// accesses. What was asked for already is not asked for again: a call that came too late, and is counted in and out
-/// after the close, finds that the close was requested.
+/// Adds request bits to those of this generation and publishes them. False if the slot has another generation by now.
+/// Several callers may post requests on one socket at the same time, and after the last request, the close, the slot
+/// may belong to another socket at once. So each caller publishes under the slot's lock, and none after the close. The
+/// lock is held for three accesses. Requests that were posted already are not posted again: a call that came too late,
+/// and is counted in and out after the close, finds that the close was requested.
 GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
                                           std::uint64_t bits) {
   lock(side, slot.request_lock);
@@ -58,8 +58,8 @@ GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Calle
   return valid;
 }
 
-/// Publishes what callers choose of a socket: its options, and which set watches it. The caller has the lock of its
-/// requests.
+/// Publishes what callers have chosen for a socket: its options, and the set that watches it. The caller holds the lock
+/// of the socket's requests.
 GPUSOCK_FN inline void publish_choices(const Side& side, Socket socket, CallerSlot& slot) {
   SystemRef options(side.table.options[table::slot_of(socket)]), watch(side.sets->watches[table::slot_of(socket)]),
       published(side.table.requests[table::slot_of(socket)]);
@@ -72,8 +72,8 @@ GPUSOCK_FN inline void publish_choices(const Side& side, Socket socket, CallerSl
   published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
 }
 
-/// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may
-/// just now be looking whether the close was told.
+/// Makes a granted or accepted handle this side's open socket. Takes the slot's lock, because a late call on an old
+/// handle may check at this moment whether the close was requested.
 GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   CallerSlot& slot = side.slots[table::slot_of(socket)];
@@ -86,7 +86,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.watch = {};
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
-  // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
+  // Added, not stored: a late call on an old handle may count itself in and out of the same word at this moment.
   // Relaxed, both: all users of the handle have it from the thread that it was given to, and late calls hold the lock.
   DeviceRef word(slot.generation_and_users);
   const std::uint32_t before = table::generation_in(word.load(ringbuf::kRelaxed));
@@ -96,8 +96,8 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   return slot;
 }
 
-/// Reads how a connected socket's rings are reached; its handle as the caller has it. The status must have been loaded
-/// (T4) before.
+/// Reads how a connected socket's rings are reached. Returns the handle that the caller gets, with kRecordBit for
+/// records. The status must have been loaded (T4) before.
 GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
   slot.tx = setup.rings.tx.producer();
@@ -116,8 +116,8 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
-/// Wakes the group that waits on a set of either side. A caller with an old handle never writes over the word of a
-/// newer generation: under this side's lock it sees at least the generation of those that had the lock before.
+/// Wakes the group that waits on a set of either side. A caller with an old handle never overwrites the word of a newer
+/// generation: under this side's lock it sees at least the generation that earlier holders of the lock saw.
 GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
   if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;
@@ -138,8 +138,8 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   return open ? 0 : -EBADF;
 }
 
-/// Wakes the set that watches a socket for its end (kPollNval), before the proxy is told of the close. Under the slot's
-/// lock: for a late call on an old handle the slot may be another socket's.
+/// Wakes the set that watches a socket with kPollNval, before the proxy is told of the close. Takes the slot's lock,
+/// because for a late call on an old handle the slot may belong to another socket.
 GPUSOCK_FN_APART inline void tell_watcher(const Side& side, CallerSlot& slot, std::uint32_t closed_generation) {
   lock(side, slot.request_lock);
   const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);  // relaxed: T7 ordered it
@@ -149,7 +149,7 @@ GPUSOCK_FN_APART inline void tell_watcher(const Side& side, CallerSlot& slot, st
   if (set != 0) wake_one_set(side, set);
 }
 
-/// Tells the proxy that the socket is closed, in a generation that is even.
+/// Tells the proxy that the socket is closed. `closed_generation` is even.
 GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& slot, std::uint32_t closed_generation) {
   note(side, Unfinished::close, table::make_handle(table::slot_of(socket), closed_generation));
   tell_watcher(side, slot, closed_generation);
@@ -157,21 +157,21 @@ GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& s
   note(side, Unfinished::nothing, socket);
 }
 
-/// The last call is out of a closed socket.
+/// Requests the close of a closed socket, after the last call was counted out.
 GPUSOCK_FN_APART inline void close_after_last(const Side& side, Socket socket, CallerSlot& slot,
                                               std::uint32_t closed_generation) {
   DeviceRef word(slot.generation_and_users);
-  (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; by itself, because most calls need no acquire
+  (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; a separate load, because most calls need no acquire
   post_close(side, socket, slot, closed_generation);
 }
 
-/// Counts a call, or an owner, out. The last one out of a closed socket requests the close: no commit or release comes
-/// after the close. That may be a late call on an earlier handle of the slot, which was counted in beside the others:
-/// the generation is the one it finds.
+/// Counts a call, or an owner, out. The last one out of a closed socket requests the close, so that no commit or
+/// release comes after the close. The last one may be a late call on an earlier handle of the slot, which was counted
+/// in beside the others. So the close is requested for the generation in the count, not for that of the handle.
 GPUSOCK_FN_APART inline void count_out(const Side& side, Socket socket, CallerSlot& slot) {
   DeviceRef word(slot.generation_and_users);
   const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kRelease);  // T9, pairs with T14, T15
-  const std::uint32_t generation = table::generation_in(before);  // not a later one: that may be the next socket's
+  const std::uint32_t generation = table::generation_in(before);  // not loaded later: it may then be the next socket's
   const bool closed = (generation & 1) == 0;
   if (closed && table::users_in(before) == 1) return close_after_last(side, socket, slot, generation);
   note(side, Unfinished::nothing, socket);
@@ -182,8 +182,8 @@ GPUSOCK_FN inline void leave(const Side& side, Socket socket, CallerSlot& slot) 
   if (side.owned != socket) count_out(side, socket, slot);
 }
 
-/// The status of a socket that the caller has entered. One that does not flow is noted: then no call goes on without a
-/// look at it.
+/// The status of a socket that the caller has entered. If the status does not flow (Status::flows()), that is noted:
+/// from then on no call goes on without a look at the status.
 GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, CallerSlot& slot) {
   const Status status = load_status(side, table::slot_of(socket));
   // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
@@ -192,7 +192,7 @@ GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, C
   return status;
 }
 
-/// True if callers have noted nothing that stops this direction (kCallerShutRead or kCallerShutWrite).
+/// True if callers have noted nothing that stops this direction (`shut`: kCallerShutRead, kCallerShutWrite, or 0).
 GPUSOCK_FN inline bool noted_to_flow(CallerSlot& slot, std::uint64_t shut) {
   const std::uint64_t stops = table::kCallerLooks | shut;
   // Relaxed: each bit by itself.
@@ -200,17 +200,17 @@ GPUSOCK_FN inline bool noted_to_flow(CallerSlot& slot, std::uint64_t shut) {
 }
 
 /// True if nothing is known that stops this direction. Then a call may use what the ring's words allow without a look
-/// at the status, which costs a crossing of the bus.
+/// at the status, because that look crosses the bus.
 GPUSOCK_FN inline bool known_to_flow(const Side& side, CallerSlot& slot, std::uint64_t shut) {
 #if !GPUSOCK_ON_GPU
-  if (side.status_turns == 1 && canceled(side)) return false;  // where a look costs nothing, the end is seen at once
+  if (side.status_turns == 1 && canceled(side)) return false;  // where looks are cheap, the end is seen at once
 #else
   (void)side;
 #endif
   return noted_to_flow(slot, shut);
 }
 
-/// What a call that waits looks at in this turn.
+/// What a waiting call looks at in a turn.
 struct Looks {
   bool status;
   bool ring;
@@ -218,14 +218,14 @@ struct Looks {
 GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::uint64_t turn) {
   const std::uint32_t turns = side.status_turns;
 #if !GPUSOCK_ON_GPU
-  if (turns == 1) return {true, true};  // never on a GPU, whose looks cross the bus
+  if (turns == 1) return {true, true};  // never on a GPU, where looks cross the bus
 #endif
   const bool status = turn % turns == 0 || !noted_to_flow(slot, 0);
   return {status, turn % turns != 0};
 }
 
-/// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
-/// An owner's calls are counted with it.
+/// Counts in a call that uses the socket's rings, until leave(). Returns nullptr (-EBADF) if the socket is not open.
+/// The calls of an owner are not counted: the owner is.
 GPUSOCK_FN_APART inline CallerSlot* enter(const Side& side, Socket socket) {
   CallerSlot* slot = find(side, socket);
   if (slot == nullptr || side.owned == socket) return slot;
@@ -254,7 +254,7 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   return 0;
 }
 
-/// Drops what earlier listeners left in a new listener's queue: the proxy has taken those handles back
+/// Skips what earlier listeners left in a new listener's queue: the proxy has taken those handles back
 /// (Proxy::take_back).
 GPUSOCK_FN inline void skip_leftovers(const Side& side, Socket listener) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(listener)];
@@ -309,7 +309,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     if (const Socket socket = queue.try_take(); socket >= 0) {
       CallerSlot& accepted = claim(side, socket);
       inherit_timeouts(accepted, slot);
-      if (closed(slot, listener)) {  // closed while we took it: no other call will see it
+      if (closed(slot, listener)) {  // closed meanwhile: no other call will see the connection
         close_one(side, socket);
         return -EBADF;
       }
@@ -324,21 +324,20 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
 }
 
 GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
-  CallerSlot* slot = enter(side, listener);  // so that the slot, and with it the queue, is no other listener's
-                                             // meanwhile
+  CallerSlot* slot = enter(side, listener);  // so that the slot and its queue do not become another listener's
   if (slot == nullptr) return -EBADF;
   const Socket socket = take_connection(side, listener, *slot, deadline);
   leave(side, listener, *slot);
   return socket;
 }
 
-/// How many bytes a group may copy now, and from which position on; or a negated errno in `bytes`.
+/// How many bytes a group may copy now, and from which position; or a negated errno in `bytes`.
 struct CopyRange {
   std::int64_t bytes = 0;
   std::uint64_t position = 0;
 };
 
-/// Why nothing can be committed on this socket, as a negated errno, or 0.
+/// Returns 0 if bytes can be committed on this socket, or the negated errno that says why not.
 GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, CallerSlot& slot) {
   const Status status = look_at_status(side, socket, slot);
   if (status.canceled()) return -ECANCELED;
@@ -350,16 +349,16 @@ GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, C
   return 0;
 }
 
-/// Why nothing can be sent on this stream, as a negated errno, or 0.
+/// Returns 0 if bytes can be sent on this stream, or the negated errno that says why not.
 GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, CallerSlot& slot) {
   const int error = check_committable(side, socket, slot);
   if (error == -ECANCELED) return error;
   return DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0 ? -EBUSY : error;  // relaxed: the sender's own
 }
 
-/// Grants room that is known to be free, without a read over the bus; 0 if there is none, or the status has to be
-/// looked at. The consumer's word, which tells of more room, is read with the status: so what stops the socket is seen
-/// within a ring of bytes.
+/// Grants room that is known to be free, without a read over the bus. Grants 0 bytes if there is no such room, or the
+/// caller must look at the status. The consumer's word, which tells of more room, is read together with the status. So
+/// a call sees what stops the socket within one ring of bytes.
 GPUSOCK_FN inline CopyRange grant_known_room(const Side& side, CallerSlot& slot, std::uint64_t least,
                                              std::uint64_t most) {
   const std::uint64_t free_bytes = slot.tx.known_writable();
@@ -385,7 +384,7 @@ GPUSOCK_FN_APART inline CopyRange wait_writable(const Side& side, Socket socket,
       if (free_bytes >= least)
         return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
     }
-    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
+    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // for bytes that kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -405,24 +404,24 @@ GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, Cal
   const auto final_position =
       SystemRef(side.table.proxy_words[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
   const std::uint64_t left = final_position - slot.rx.position();  // relaxed: T4 ordered it
-  const bool passed = static_cast<std::int64_t>(left) < 0;         // read before the end was known: see below
+  const bool passed = static_cast<std::int64_t>(left) < 0;         // bytes read before the end was known: see below
   if (!passed && left > slot.rx.memory().capacity)
-    return {ringbuf::kRingCorrupt, true};  // the peer's word: it cannot be
-  // A send that overlaps its own side's shutdown may commit after the end: that is not part of the stream.
+    return {ringbuf::kRingCorrupt, true};  // the peer has written an invalid word
+  // A send that overlaps its own side's shutdown may commit after the end. Such bytes are not part of the stream.
   if (passed || arrived > left) arrived = passed ? 0 : left;
   return {arrived, ended || passed || arrived == left};
 }
 
-/// True if the receiver may take what the ring's word says without a look at the status: it has taken less than a ring
-/// since its last one, so a loop that always finds bytes ends as well.
+/// True if the receiver may take what the ring's word says without a look at the status. It has then taken less than
+/// one ring of bytes since its last look, so that even a loop that always finds bytes sees the context's end.
 GPUSOCK_FN inline bool may_take_at_once(const Side& side, CallerSlot& slot) {
   return known_to_flow(side, slot, table::kCallerShutRead) &&
          slot.rx.position() - slot.rx_looked < slot.rx.memory().capacity &&
          DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the receiver's own
 }
 
-/// A receiver's look at the status, before the ring's word: so all that was published before the end or the error is
-/// seen. 0, or why nothing can be received, as a negated errno.
+/// A receiver's look at the status. It comes before the look at the ring's word, so that all bytes published before the
+/// end or the error are seen. Returns 0, or a negated errno if nothing can be received.
 GPUSOCK_FN inline int look_before_ring(const Side& side, Socket socket, CallerSlot& slot, Status& status) {
   status = look_at_status(side, socket, slot);
   slot.rx_looked = slot.rx.position();
@@ -431,7 +430,7 @@ GPUSOCK_FN inline int look_before_ring(const Side& side, Socket socket, CallerSl
   return status.generation != table::generation_of(socket) ? -EBADF : 0;
 }
 
-/// Before a receiver looks at the word of a ring that a peer fills itself: on a CPU the bytes of a stream may gather.
+/// Lets bytes of a stream gather, on a CPU, before a receiver looks at the word of a ring that a peer fills itself.
 GPUSOCK_FN inline void before_look(const Side& side, Socket socket, const CallerSlot& slot, Deadline deadline) {
 #if !GPUSOCK_ON_GPU
   const Adaptation* const adapted = adaptation(side, socket);
@@ -442,7 +441,8 @@ GPUSOCK_FN inline void before_look(const Side& side, Socket socket, const Caller
 #endif
 }
 
-/// What a receiver waited for has come, after slot.rx_turns looks that found too little. It takes at most `most` bytes.
+/// Notes that a receiver has got the bytes for which it waited, after slot.rx_turns looks that found too few. It takes
+/// at most `most` bytes.
 GPUSOCK_FN inline void note_receiving_wait(const Side& side, Socket socket, const CallerSlot& slot,
                                            std::uint64_t most) {
 #if !GPUSOCK_ON_GPU
@@ -482,7 +482,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
       const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
       if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
       if (arrived >= least || (arrived > 0 && ended)) return grant(arrived);
-      if (ended) return {0};  // first: a failure after the end takes nothing from the reader
+      if (ended) return {0};  // checked first: a failure after the end does not concern the reader
       if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
     }
     if (const int stop = wait.turn(); stop != 0) return {stop};
@@ -490,7 +490,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
   }
 }
 
-/// True if the socket works and its rx ring is empty, so that the bytes that the network has come next.
+/// True if the socket works and its rx ring is empty, so that the bytes that the network has are the next ones.
 GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, CallerSlot& slot) {
   if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: own
   const Status status = look_at_status(side, socket, slot);

@@ -1,27 +1,27 @@
-// Sending from and receiving into ring memory itself: reserve, commit, abort; peek, release.
+// Sending and receiving in ring memory, without a copy: reserve, commit, abort; peek, release.
 #pragma once
 
 namespace gpusock {
 namespace detail {
 
-/// In CallerSlot::tx_held and rx_held, beside the handle: how much is held, and whether its holder is the socket's
-/// owner: the owner stays counted in when the hold ends.
+/// Bits of CallerSlot::tx_held and rx_held below the handle: how many bytes are held, and whether the socket's owner
+/// holds them. The owner stays counted in when the hold ends.
 inline constexpr std::uint64_t kHeldByOwner = std::uint64_t{1} << 31, kHeldBytes = kHeldByOwner - 1;
 static_assert(kHeldBytes >= kRingBytesMax);
 
-/// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold(). `which`: kHoldsTx or
+/// Notes that `size` bytes are held for this handle. The holder stays counted in until end_hold(). `which`: kHoldsTx or
 /// kHoldsRx.
 GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size,
                                   unsigned which) {
   const std::uint64_t holder = side.owned == socket ? kHeldByOwner : 0;
   if (holder != 0) *side.owner_holds |= which;
-  if (holder == 0) note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
+  if (holder == 0) note(side, Unfinished::nothing, socket);  // the hold outlasts the call, and any thread may end it
   DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | holder | static_cast<std::uint64_t>(size),
                         ringbuf::kRelaxed);  // relaxed: the holder's own word
 }
 
-/// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0; it counts
-/// the holder out unless that is the `owner`. `which`: kHoldsTx or kHoldsRx.
+/// Ends the hold of this handle if it has at least `bytes` bytes. Returns 0, or a negated errno. If several threads end
+/// it, one of them gets 0 and counts the holder out, unless the holder is the `owner`. `which`: kHoldsTx or kHoldsRx.
 GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes,
                                unsigned which, bool& owner) {
   DeviceRef word(held);
@@ -35,13 +35,13 @@ GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket soc
   return 0;
 }
 
-/// What fits into one run from the range's position on.
+/// The first contiguous part of a range.
 GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const CopyRange& range) {
   const ringbuf::RingSpan run = memory.spans(range.position, static_cast<std::uint64_t>(range.bytes)).first;
   return {run.data, static_cast<std::int64_t>(run.bytes)};
 }
 
-/// A reservation that is being made. Its upper half is 0, which is no handle: see slot_at().
+/// The value of tx_held while a reservation is being made. Its upper half is 0, which is no handle: see slot_at().
 inline constexpr std::uint64_t kHoldPending = 1;
 
 /// Reserves a record in a socket that the caller has entered.
@@ -63,7 +63,8 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, CallerSlo
           static_cast<std::int64_t>(bytes)};
 }
 
-/// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
+/// Ends the reservation if it has at least `bytes` bytes. Returns 0, or a negated errno. For a record, also
+/// sets `claim`.
 GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                       Claim& claim, bool& owner) {
   const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
@@ -73,11 +74,11 @@ GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlo
   return end_hold(side, slot.tx_held, socket, bytes, kHoldsTx, owner);
 }
 
-/// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out unless that is
-/// the owner.
+/// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out, unless that
+/// is the owner.
 GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                      const Claim& claim, bool owner) {
-  if (table::carries_records(socket)) {  // also if nothing is sent: records after it wait for it
+  if (table::carries_records(socket)) {  // even if nothing is sent: later records wait for it
     const bool sends = bytes != 0;
     complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
   } else if (bytes != 0) {
@@ -102,11 +103,11 @@ GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::u
     return {nullptr, range.bytes};
   }
   const Span span = first_run(slot->tx.memory(), range);
-  begin_hold(side, slot->tx_held, socket, span.size, kHoldsTx);  // and still counted in
+  begin_hold(side, slot->tx_held, socket, span.size, kHoldsTx);  // the call stays counted in
   return span;
 }
 
-/// Where a stream's reservation of all of `bytes` begins, and where it goes on past the ring's end.
+/// Reserves all of `bytes` in a stream. Returns the first part; `rest` is the part after the ring's end.
 GPUSOCK_FN_APART inline Span reserve_all(const Side& side, Socket socket, std::uint64_t bytes, Span& rest,
                                          Deadline deadline) {
   rest = {};
@@ -121,7 +122,7 @@ GPUSOCK_FN_APART inline Span reserve_all(const Side& side, Socket socket, std::u
   }
   const ringbuf::RingSpans room = slot->tx.memory().spans(range.position, bytes);
   if (room.second.bytes != 0) rest = {room.second.data, static_cast<std::int64_t>(room.second.bytes)};
-  begin_hold(side, slot->tx_held, socket, range.bytes, kHoldsTx);  // and still counted in
+  begin_hold(side, slot->tx_held, socket, range.bytes, kHoldsTx);  // the call stays counted in
   return {room.first.data, static_cast<std::int64_t>(room.first.bytes)};
 }
 
@@ -147,7 +148,7 @@ GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
   return 0;
 }
 
-/// Shows a record in a socket that the caller has entered.
+/// Peeks at a record of a socket that the caller has entered.
 GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes_max,
                                    Deadline deadline) {
   const ArrivedRecord record = wait_record(side, socket, slot, deadline);
@@ -174,7 +175,7 @@ GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint
     return {nullptr, range.bytes};
   }
   const Span span = first_run(slot->rx.memory(), range);
-  begin_hold(side, slot->rx_held, socket, span.size, kHoldsRx);  // and still counted in
+  begin_hold(side, slot->rx_held, socket, span.size, kHoldsRx);  // the call stays counted in
   return span;
 }
 
@@ -192,7 +193,7 @@ GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::ui
   return error;
 }
 
-/// Runs `call` on the group's leader once all threads have come, and gives its span to all.
+/// Runs `call` on the group's leader and returns its span to all threads.
 template <class Group, class Call>
 GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
   Span span;
@@ -228,7 +229,7 @@ GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t byte
 template <class Group>
 GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes) const {
   GPUSOCK_GROUP_CALL(group);
-  group.sync();  // all have written their part
+  group.sync();  // all threads have written their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
 }
@@ -250,7 +251,7 @@ GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_m
 template <class Group>
 GPUSOCK_FN int Net::release(const Group& group, Socket socket, std::size_t bytes) const {
   GPUSOCK_GROUP_CALL(group);
-  group.sync();  // all have read their part
+  group.sync();  // all threads have read their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));
 }

@@ -23,11 +23,10 @@ class Accepting : ServerWords {
     return watch_listener(true);
   }
 
-  /// The time at which the client that has been idle longest makes room.
+  /// Returns when to look for a seat again (Plan::due_ns of the last look); kNever if no time is known.
   GPUSOCK_FN std::uint64_t room_due_ns() const { return room_due_ns_; }
 
-  /// Gives seats to the clients that wait. Returns kClosing if the listener is closed; the other groups are told of
-  /// that.
+  /// Gives seats to the clients that wait. Returns kClosing if the listener is closed, after telling the other groups.
   GPUSOCK_FN_APART int accept_clients() {
     room_due_ns_ = kNever;
     const int error = accept_waiting();
@@ -41,8 +40,8 @@ class Accepting : ServerWords {
   using OneSeat = typename Shared::OneSeat;
 
   struct Plan {
-    std::uint64_t seat = kNever;    ///< a seat of group seat % groups; kNever: no seat is free before due_ns
-    std::uint64_t due_ns = kNever;  ///< when the client that has been idle longest makes room
+    std::uint64_t seat = kNever;    ///< its group is seat % groups; kNever: no seat is free before due_ns
+    std::uint64_t due_ns = kNever;  ///< when the longest idle client makes room, and no group is awaited any more
   };
 
   /// Finds a seat. The search begins after the seat that was given last, so that all groups have their share.
@@ -62,14 +61,14 @@ class Accepting : ServerWords {
       oldest_ns = moved_ns;
       plan = {seat, later(moved_ns, limits_.displace_after_ns)};
     }
-    // The seats of a group that has not begun are free, and it will say when it begins. That may be never.
+    // The seats of a group that has not begun are free. It will wake this group when it begins, but may never begin.
     const std::uint64_t awaited_ns = later(began_ns_, limits_.group_start_ns);
     if (!all_began && plan.due_ns < awaited_ns) plan.due_ns = awaited_ns;
     if (plan.due_ns == kNever || clock_ns() < plan.due_ns) plan.seat = kNever;
     return plan;
   }
 
-  /// Watches the listener for clients, or only for its end. Returns -EBADF if it is closed.
+  /// Watches the listener for clients and its end, or (`watch` false) for its end only. Returns -EBADF if it is closed.
   GPUSOCK_FN int watch_listener(bool watch) {
     if (watch == watches_listener_) {
       std::int64_t ignored = 0;
@@ -79,7 +78,7 @@ class Accepting : ServerWords {
     return net_.watch(this_thread(), set_, listener_, watch ? kPollIn | kPollNval : kPollNval);
   }
 
-  /// Accepts clients as long as there are seats for them. Others go on waiting in the listener's backlog.
+  /// Accepts clients as long as there are seats for them. The others go on waiting in the listener's backlog.
   GPUSOCK_FN_APART int accept_waiting() {
     for (int turn = 0; turn < kTurnsMax; ++turn) {
       const Plan plan = find_seat();
@@ -87,8 +86,8 @@ class Accepting : ServerWords {
         room_due_ns_ = plan.due_ns;
         return watch_listener(false);
       }
-      // accept() gives no error of one client or of a shortage: a client waits in the listener's backlog until the
-      // context has a socket and rings for it.
+      // accept() returns no error that concerns one client, or a shortage: a client waits in the listener's backlog
+      // until the context has a socket and rings for it.
       const Socket client = net_.accept(this_thread(), listener_, Deadline::now());
       if (client == -EAGAIN) break;
       if (client < 0) return client;
@@ -103,9 +102,10 @@ class Accepting : ServerWords {
     // This call cannot fail: begin_serving() has checked the value, and no other group has the socket yet.
     net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_option_ns(limits_));
     const PollSet set = seats_.open_set_of(last_ % seats_.groups());
-    // First of all, so that the other group may watch the client for something else once it finds it in the seat.
+    // This comes before the client is in the seat: once the other group finds it there, that group may watch it for
+    // other events.
     if (set < 0 || net_.watch(this_thread(), set, client, kPollIn, last_ / seats_.groups()) != 0) {
-      net_.close(this_thread(), client);  // that group has ended meanwhile: a new socket is in no set
+      net_.close(this_thread(), client);  // that group has ended: no other error is possible for a new socket
       return;
     }
     DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
@@ -115,7 +115,7 @@ class Accepting : ServerWords {
     if (seats_.open_set_of(last_ % seats_.groups()) < 0) seats_.free_seat(seat, client);
   }
 
-  /// A client has lost its seat. Its group tells the program.
+  /// Closes a client that has lost its seat. The seat's group calls `departed`.
   GPUSOCK_FN void displace(OneSeat& seat, Socket client, PollSet set) {
     net_.close(this_thread(), client);
     if (last_ % seats_.groups() != 0) {

@@ -17,12 +17,12 @@ __global__ void open_listener(Net net, Endpoint at, int backlog, Socket* listene
 /// A socket of a context's kernels that listens.
 struct Listener {
   Socket socket;   ///< for accept() and serve() in kernels
-  Endpoint where;  ///< as clients are to name it: port 0 has become a port
+  Endpoint where;  ///< where clients connect; a port 0 is replaced by the port that was chosen
 };
 
-/// Opens a listener for a context's kernels. Called by a host thread, before resident kernels are launched: it makes
-/// memory, for which a GPU waits until they end. Throws Error with what Net::listen() returns, and what launch() and
-/// Stream throw.
+/// Opens a listener for a context's kernels. A host thread calls it before it launches resident kernels: it allocates
+/// memory, and on a GPU that waits until running kernels have ended. Throws Error with the errno of Net::listen(), and
+/// what launch() and Stream throw.
 inline Listener open_listener(Context& context, const Endpoint& at, int backlog = 128) {
   Stream stream(context);
   Mapped<Listener> opened(context, 1);

@@ -8,7 +8,7 @@
 namespace gpusock {
 namespace detail {
 
-/// What serve() does in one group.
+/// Runs serve() in one group.
 template <class Group, class Memory, class Handler, class Departed>
 class ServerLoop : ServerWords {
  public:
@@ -39,8 +39,8 @@ class ServerLoop : ServerWords {
     return error == -ECANCELED || error == kDone ? 0 : error;
   }
 
-  /// Client::tell_all(). Other groups may write to the telling client meanwhile, so the seat keeps how far its Writer
-  /// is.
+  /// Implements Client::tell_all(). Meanwhile other groups may write to `teller`, too, so the progress of its Writer
+  /// is kept in its seat until the end.
   template <class Write>
   GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
     OneSeat& seat = seats_.own().seats[teller.seat];
@@ -54,7 +54,7 @@ class ServerLoop : ServerWords {
     }
     hold(seats_.number());
     teller.writer.resume(seat.writing);
-    group_.sync();  // all have read it
+    group_.sync();  // all threads have read seat.writing
     if (group_.thread_rank() == 0) seat.talking = false;
   }
 
@@ -75,12 +75,12 @@ class ServerLoop : ServerWords {
     return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
   }
 
-  /// The time by the leader's clock, for all threads of the group.
+  /// Returns the time of the leader's clock to all threads of the group.
   GPUSOCK_FN std::uint64_t clock_of_group() const {
     return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
   }
 
-  /// Takes the group's seats, and tells the other groups of it.
+  /// Takes the group's seats. Then group 0 begins to accept; any other group tells group 0 that there are more seats.
   GPUSOCK_FN_APART int begin_serving() {
     if (idle_option_ns(limits_) == 0) return -EINVAL;
     Endpoint at;
@@ -100,18 +100,18 @@ class ServerLoop : ServerWords {
     if (seats_.groups() == 1) return handle(count);
     hold(seats_.number());
     const int error = handle(count);
-    group_.sync();  // all are done with the seats
+    group_.sync();  // all threads have finished with the seats
     if (group_.thread_rank() == 0) seats_.let_go();
     return error;
   }
 
-  /// Handles `count` events, and all that is due by now.
+  /// Handles `count` events, and all work that is due by now.
   GPUSOCK_FN_APART int handle(int count) {
     bool look = false, woken = false;
     for (int i = 0; i < count; ++i) {
       const PollEvent event = seats_.own().events[i];
       if (event.socket < 0 || event.socket == listener_) {
-        look = true;  // a client has come, or a seat became free; or group 0 has ended
+        look = true;  // a client has come, the listener was closed, or another group woke this one
         woken = woken || event.socket < 0;
       } else {
         if (i != 0 && seats_.groups() != 1) give_way();
@@ -119,7 +119,7 @@ class ServerLoop : ServerWords {
       }
     }
     const std::uint64_t now_ns = clock_of_group();
-    const bool told = woken && seats_.groups() != 1;  // another group may have told a client something: when is it due
+    const bool told = woken && seats_.groups() != 1;  // another group may have set a due time: sweep() finds it
     if (told || now_ns >= next_due_ns_) sweep(now_ns);
     if (look) notice_displaced();
     if (!closing_) {
@@ -156,14 +156,15 @@ class ServerLoop : ServerWords {
   }
 
   GPUSOCK_FN void leave(OneSeat& seat, Socket client, Leave why) {
-    // A call may have met the server's end, or the end of the client's seat, first.
+    // A call on the client's socket also fails if the context has ended, or group 0 has displaced the client. Then that
+    // is the reason, not `why`.
     const bool ended = canceled(NetAccess::side(net_));
     seats_.depart(seat, ended ? Leave::ended : seats_.was_displaced(seat) ? Leave::displaced : why);
     seats_.free_seat(seat, client);
   }
 
-  /// Tells the program of clients that group 0 has displaced from this group's seats. Group 0 wakes this group for it,
-  /// as the new client may be silent.
+  /// Calls `departed` for the clients that group 0 has displaced from this group's seats. Group 0 wakes this group for
+  /// that, because the new client may send nothing.
   GPUSOCK_FN_APART void notice_displaced() {
     by_leader(group_, [&]() -> std::int64_t {
       for (OneSeat& seat : seats_.own().seats) {
@@ -173,7 +174,7 @@ class ServerLoop : ServerWords {
     });
   }
 
-  /// Closes the connections of clients that took too long, and finds the time to look again.
+  /// Closes the connections of clients whose time is over, and finds when the next client is due.
   GPUSOCK_FN_APART void sweep(std::uint64_t now_ns) {
     freed_ = true;
     next_due_ns_ = static_cast<std::uint64_t>(by_leader(group_, [&]() -> std::int64_t {
@@ -217,7 +218,7 @@ class ServerLoop : ServerWords {
   /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns that group's poll set, or
   /// -1 if the group does not serve.
   GPUSOCK_FN PollSet hold(unsigned group) {
-    group_.sync();  // all are done with the seats that are given back
+    group_.sync();  // all threads have finished with the seats that the leader gives back
     return static_cast<PollSet>(by_leader(group_, [&]() -> std::int64_t {
       seats_.hold(group);
       return seats_.serving_set_of(group);
@@ -232,7 +233,7 @@ class ServerLoop : ServerWords {
     });
   }
 
-  /// Writes to one client what Client::tell_all() of this or another client tells.
+  /// Writes the message of a Client::tell_all() call to one client.
   template <class Write>
   GPUSOCK_FN_APART void tell(const Place& place, Write& write) {
     OneSeat& seat = seat_at(place);
@@ -245,19 +246,19 @@ class ServerLoop : ServerWords {
     settle(talk, place, client, error == 0 || error == -EAGAIN, [] {});
   }
 
-  /// Writes to a client whose own handler is in tell_all(). That client's turn goes on later, and sends what is in its
-  /// Writer.
+  /// Adds the message to the Writer of a client whose own handler is in tell_all(). That client's turn sends it later.
   template <class Write>
   GPUSOCK_FN_APART void add(OneSeat& seat, Write& write) {
     Writer<Group> writer(group_, net_, seat.served, seat.out, sizeof seat.out, 0);
     writer.resume(seat.writing);
     write_to(writer, seat.state, write);
-    group_.sync();  // all have read it
+    group_.sync();  // all threads have read seat.writing
     if (group_.thread_rank() == 0) seat.writing = writer.progress();
   }
 
-  /// Returns the client in this seat, ready to be served. Returns a negative number if the seat is free; for a seat of
-  /// another group also if that group has yet to tell the program of the client that was displaced from it.
+  /// Returns the client in this seat, and prepares the seat for a new client. Returns a negative number if the seat is
+  /// free, or if it belongs to another group that has not called `departed` yet for the client that was displaced from
+  /// it.
   GPUSOCK_FN_APART Socket client_of(OneSeat& seat, bool own = true) {
     return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
       const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
@@ -272,16 +273,16 @@ class ServerLoop : ServerWords {
   /// Handles an event of a client.
   GPUSOCK_FN_APART void serve(const PollEvent& event) {
     OneSeat& seat = seats_.own().seats[event.tag];
-    if (client_of(seat) != event.socket) return;  // it has left, or is not seated yet
+    if (client_of(seat) != event.socket) return;  // the client has left, or is not in its seat yet
     begin_owning(event.socket);
     OneTalk talk(group_, clients_net_, event.socket, seat);
     const bool stays = converse(talk, seat, event.socket);
     settle(talk, own_place(static_cast<unsigned>(event.tag)), event.socket, stays, [this] { end_owning(); });
   }
 
-  /// Ends a client's turn, or a write to it. Notes how far the client is, what it is watched for, and when it is due. A
-  /// client that does not stay leaves; the leader calls `ending()` before that. A client of another group becomes due
-  /// at once instead: that group is woken, closes the client, and calls its `departed`.
+  /// Ends a client's turn, or a write to it. Stores in the seat the client's progress, the events that it is watched
+  /// for, and when it is due. Then the leader calls `ending()`, and the client leaves if `stays` is false. A client of
+  /// another group is due at once instead: this group wakes that one, which closes the client and calls its `departed`.
   template <class Ending>
   GPUSOCK_FN_APART void settle(const OneTalk& talk, const Place& place, Socket client, bool stays, Ending ending) {
     OneSeat& seat = seat_at(place);
@@ -290,7 +291,7 @@ class ServerLoop : ServerWords {
     const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
     const bool sooner = due_ns != 0 && (seat.due_ns == 0 || due_ns < seat.due_ns);
-    group_.sync();  // all have read the seat
+    group_.sync();  // all threads have read the seat
     if (rewatch) talk.net().watch(group_, place.set, client, events, place.number);
     if (own && due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
@@ -303,9 +304,9 @@ class ServerLoop : ServerWords {
     if (own && !stays) freed_ = true;
   }
 
-  /// Counts the group into a client's socket for the client's turn, as OwnedSocket does, but without a barrier. It is
-  /// not longer than a turn, because a displaced client keeps its connection until the owner ends. If the client has
-  /// left, the calls on its socket give the error.
+  /// Counts the group into a client's socket for one turn of the client, as OwnedSocket does, but without a barrier.
+  /// The ownership ends with the turn, because a displaced client keeps its connection until its owner ends. If the
+  /// client has left, the calls on its socket return the error.
   GPUSOCK_FN void begin_owning(Socket client) {
     const bool owned = group_.thread_rank() == 0 && enter_owner(NetAccess::side(net_), client) == 0;
     NetAccess::own(clients_net_, owned ? client : -1, holds_);
@@ -332,10 +333,11 @@ class ServerLoop : ServerWords {
   /// closed.
   GPUSOCK_FN_APART bool converse(OneTalk& talk, OneSeat& seat, Socket socket) {
     bool waits = false;    // the handler waits for more input
-    bool refused = false;  // the handler has left input that was there, and asked for more
+    bool refused = false;  // the handler has asked for more input, and taken none of what was there
     for (int turn = 0;; ++turn) {
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
-      // After the last request of a turn, too: a client that is to leave has no event that would end its connection.
+      // This check also follows the last request of a turn: a client that is to leave has no event that would end its
+      // connection.
       if (talk.leaving) return talk.farewell();
       if (waits || turn == kTurnsMax) return true;
       Client<ServerLoop> client{
@@ -345,7 +347,8 @@ class ServerLoop : ServerWords {
       if (result == -EAGAIN) {
         waits = talk.reader.progress().taken != taken || !talk.has_input();
         if (waits) continue;
-        // The set would report the socket at once, again and again. A second call: this may have come after the first.
+        // The set would report the socket at once, again and again. The handler gets one more call before the client
+        // is sent away: the input may have come after the first call.
         talk.leaving = talk.unfinished = refused;
         refused = true;
         continue;
@@ -354,7 +357,7 @@ class ServerLoop : ServerWords {
       talk.answered = talk.reader.progress().taken;
       talk.moved = true;
       talk.leaving = result != 0;
-      // Before the client has the answer: a client that has it is not taken for idle.
+      // The time is stored before the client gets the answer, so that a client that has it does not count as idle.
       if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     }
   }
@@ -372,10 +375,10 @@ class ServerLoop : ServerWords {
   Handler& handler_;
   PollSet set_ = -1;
   std::uint64_t next_due_ns_ = kNever;       // no client is due before this time
-  bool freed_ = false;                       // a seat may be free that was not
+  bool freed_ = false;                       // a seat may have become free
   bool closing_ = false;                     // the listener is closed: no client comes any more
   std::uint64_t awaited_until_ns_ = kNever;  // group 0 must begin before this time
-  std::uint64_t room_due_ns_ = kNever;       // as Accepting's
+  std::uint64_t room_due_ns_ = kNever;       // Accepting::room_due_ns()
 };
 
 }  // namespace detail

@@ -19,14 +19,14 @@ struct Seat {
   // The group that accepts writes these two as well.
   std::uint64_t client;    ///< the client's socket plus 1; 0: the seat is free
   std::uint64_t moved_ns;  ///< when the client came, or its last request was answered
-  // Only the seat's own group uses the rest. Where there are several groups, the one that holds Seats::lock uses it.
+  // The rest belongs to the seat's own group. If there are several groups, only the holder of Seats::lock uses it.
   Socket served;           ///< the client to which the rest belongs
-  bool present;            ///< that client has a state: when it leaves, the program is told
+  bool present;            ///< true if that client has a state: `departed` is called when it leaves
   std::int32_t watched;    ///< the PollEvents that the client is watched for
   bool leaving;            ///< the client gets no further answer
   bool unfinished;         ///< true if Leave::unfinished is the reason
   bool shut;               ///< the client has been sent the end of the connection
-  bool talking;            ///< its handler is in Client::tell_all(): what others tell it goes into its Writer alone
+  bool talking;            ///< its handler is in Client::tell_all(): others write to its Writer, and do not send
   std::uint64_t due_ns;    ///< when the client's connection is to be closed; 0: there is no such time
   std::uint64_t answered;  ///< how many of the client's bytes belong to answered requests
   ReaderProgress reading;
@@ -38,7 +38,7 @@ struct Seat {
 
 }  // namespace detail
 
-/// The state of clients in a program that keeps none.
+/// The clients' state in a program that keeps none.
 struct NoState {};
 
 /// Why a client left a server.
@@ -62,7 +62,7 @@ struct Departure {
   unsigned seat;  ///< the number of the client's seat in the group
 };
 
-/// The `departed` of serve() in a program that gives none.
+/// The default `departed` of serve().
 struct NoDeparture {
   /// Does nothing.
   template <class State>
@@ -86,7 +86,7 @@ struct Seats {
 
   std::uint64_t set;  ///< the group's poll set plus 1; 0: the group has not begun; the three largest numbers: the group
                       ///< has ended, or accepts no more. It never becomes 0 again
-  detail::TicketLock lock;  ///< guards the seats where several groups serve, as each of them writes to all clients
+  detail::TicketLock lock;  ///< guards the seats if several groups serve, because each of them writes to all clients
   std::uint64_t serving;    ///< the group's poll set plus 1 while it serves, also after it accepts no more: others may
                             ///< write to its clients. Guarded by the lock
   PollEvent events[kEventsMax];  ///< the events that the group handles now

@@ -8,14 +8,14 @@
 namespace gpusock {
 namespace detail {
 
-/// What a group works with while it serves a client, or tells it something; each thread has the same.
+/// The state of a group while it serves a client, or writes to it. Each thread of the group has the same values.
 template <class Group>
 class Talk : ServerWords {
  public:
   Reader<Group> reader;
   Writer<Group> writer;
   bool leaving, unfinished, shut;
-  bool moved = false;  ///< a request was answered, or the client is told to leave
+  bool moved = false;  ///< true once the handler has answered a request or sent the client away
   std::uint64_t answered;
 
   template <class OneSeat>
@@ -33,7 +33,7 @@ class Talk : ServerWords {
     writer.resume(seat.writing);
   }
 
-  /// The calls' own; it may own the client.
+  /// The Net for calls on the client. It may be the one of the socket's owner (OwnedSocket).
   GPUSOCK_FN const Net& net() const { return net_; }
 
   template <class OneSeat>
@@ -48,7 +48,7 @@ class Talk : ServerWords {
     seat.watched = events;
   }
 
-  /// When the client's time is over: 0 where it may be idle. `now_ns()` is asked where its time begins.
+  /// Returns when the client's time is over; 0 if the client may be idle. Calls `now_ns()` only if a new time begins.
   template <class OneSeat, class Now>
   GPUSOCK_FN std::uint64_t due_ns(const OneSeat& seat, const ServerLimits& limits, Now now_ns) const {
     const bool under_way = leaving || writer.pending() != 0 || reader.progress().taken != answered;
@@ -58,13 +58,13 @@ class Talk : ServerWords {
   }
 
   GPUSOCK_FN Leave why_closed() const { return leaving ? why_sent_away(unfinished) : why_not_sent(writer.error()); }
-  /// The same of a client that has no turn.
+  /// As why_closed(), for a client whose turn is over.
   template <class OneSeat>
   GPUSOCK_FN static Leave why_closed(const OneSeat& seat) {
     if (seat.leaving) return why_sent_away(seat.unfinished);
     return seat.writing.error != 0 ? why_not_sent(seat.writing.error) : Leave::slow;
   }
-  /// -ETIMEDOUT: there was no room, and nothing waits for it.
+  /// The Writer's timeout is 0, so -ETIMEDOUT means that its buffer and the tx ring had no room.
   GPUSOCK_FN static Leave why_not_sent(int error) { return error == -ETIMEDOUT ? Leave::slow : Leave::failed; }
   GPUSOCK_FN static Leave why_sent_away(bool unfinished) { return unfinished ? Leave::unfinished : Leave::handled; }
 
@@ -75,8 +75,8 @@ class Talk : ServerWords {
     return input.size != -EAGAIN;
   }
 
-  /// After the last answer: the end of this side, then the client's, so that no unread input resets the connection.
-  /// False: close it.
+  /// After the last answer: ends this side, then reads to the client's end, so that no unread input resets the
+  /// connection. Returns false if the connection is to be closed.
   GPUSOCK_FN_APART bool farewell() {
     if (!shut && net_.shutdown(group_, socket_, Shutdown::write) != 0) return false;
     shut = true;

@@ -1,3 +1,3 @@
 #pragma once
-/// @file GPUnet's name for gpusock/compat/gpunet.cuh: with -I on this folder its programs' includes stay as they are.
+/// @file GPUnet's name for gpusock/compat/gpunet.cuh: with -I on this folder, includes of it need no change.
 #include "gpusock/compat/gpunet.cuh"

@@ -10,18 +10,18 @@
 namespace gpusock::doctor {
 namespace {
 
-/// True if verbs has the NICs read and write rings in device memory.
+/// True if NICs read and write rings in device memory on the verbs link.
 bool nics_reach_rings(const Facts& facts) {
   return *facts.gpudirect && (!facts.has_device_memory() || facts.nics_reach_gpu);
 }
 
-/// True if kernels' rings lie in device memory, though not those of all connections on p2p.
+/// True if kernels' rings lie in device memory; on p2p, those of some connections may still lie in host memory.
 bool are_on_device(const Facts& facts, LinkKind link) {
   if (facts.ring != RingPlacement::automatic) return facts.ring == RingPlacement::device;
   return facts.has_device_memory() && (link == LinkKind::p2p || (link == LinkKind::verbs && nics_reach_rings(facts)));
 }
 
-/// Of p2p in one process, where kernels use device memory.
+/// Where rings of p2p in one process lie, if kernels use device memory.
 const char* place_between_kernels(const Facts& facts) {
   const bool several = facts.gpu_build ? facts.gpus > 1 : facts.shape == proxy::CpuShape::gpu;
   return several ? "device memory between kernels of GPUs that reach each other (else pinned host memory)"
@@ -48,7 +48,7 @@ std::string rings_of(const Facts& facts, LinkKind link) {
                          : fmt::format("{}, {} KiB each", place, kib);
 }
 
-/// Where the words lie that kernels poll; empty where their memory is the host's.
+/// Where the words lie that kernels poll; empty if kernels' memory is the host's.
 std::string words_of(const Facts& facts, LinkKind link) {
   if (!facts.has_device_memory()) return "";
   if (link == LinkKind::verbs && are_on_device(facts, link) && nics_reach_rings(facts) && facts.nics_write_in_order) {
@@ -58,7 +58,7 @@ std::string words_of(const Facts& facts, LinkKind link) {
   return facts.device_words ? "device memory, where the proxy posts them" : "pinned host memory";
 }
 
-/// Why no connection can be on the verbs link; empty where it can.
+/// Why no connection can use the verbs link; empty if one can.
 std::string verbs_problem(const Facts& facts) {
   if (!facts.verbs_built) return "this build has no verbs link (it needs libibverbs-dev and librdmacm-dev)";
   if (facts.rdma_nics == 0) return "there is no RDMA NIC";
@@ -77,13 +77,13 @@ std::string fabric_problem(const Facts& facts) {
   return wrong ? "GPUSOCK_FABRIC_PROVIDER names no provider that is here" : "";
 }
 
-/// True if a provider is named that carries bytes between hosts: then auto takes it rather than tcp.
+/// True if GPUSOCK_FABRIC_PROVIDER names one that carries bytes between hosts: then auto takes it rather than tcp.
 bool names_provider_between_hosts(const Facts& facts) {
   return std::any_of(facts.fabric_named.begin(), facts.fabric_named.end(),
                      [](const std::string& name) { return !proxy::fabric::FabricProviders::is_local(name); });
 }
 
-/// Why a link that is named does not reach peers that would get `best`; empty where it does.
+/// Why the link `named` does not reach peers that would get `best`; empty if it does.
 std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
   if (named == LinkKind::verbs) return verbs_problem(facts);
   if (named == LinkKind::fabric) return fabric_problem(facts);
@@ -112,7 +112,8 @@ void add_line(std::string& text, const std::string& line) {
   if (!line.empty()) text += (text.empty() ? "" : "\n") + line;
 }
 
-/// What GPUSOCK_LINK takes away from peers that have `best`; false where nothing.
+/// Changes `choice` if GPUSOCK_LINK gives peers that would get `best` another link, or none. Returns false if it does
+/// not.
 bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   choice.command = "unset GPUSOCK_LINK";
   if (!facts.default_link) {
@@ -138,10 +139,10 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   return true;
 }
 
-/// Reports a link that GPUSOCK_LINK names and that reaches no peer from here.
+/// Reports the link that GPUSOCK_LINK names, if it reaches no peer from here.
 void report_unusable_link(Report& report) {
   const Facts& facts = report.facts;
-  if (!facts.default_link) return;  // reported as no link
+  if (!facts.default_link) return;  // probe_environment() has reported it
   const LinkKind named = *facts.default_link;
   const std::string problem = problem_of(facts, named, named);
   if (problem.empty()) return;
@@ -161,7 +162,7 @@ LinkChoice same_process(const Facts& facts) {
   return choice;
 }
 
-/// What link=auto takes between peers of one kind.
+/// Returns the link that link=auto takes between peers of one kind.
 LinkKind best_link(const Facts& facts, bool share_memory) {
   return *std::find_if(proxy::kLinksBestFirst.begin(), proxy::kLinksBestFirst.end(), [&](LinkKind link) {
     return link == LinkKind::p2p      ? share_memory

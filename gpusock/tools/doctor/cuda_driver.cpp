@@ -1,4 +1,4 @@
-// What the CUDA driver says. It is loaded at run time: the doctor runs, and says so, where there is none.
+// Asks the CUDA driver. It is loaded at run time: if there is none, the doctor still runs, and says so.
 #include "gpusock/tools/doctor/sources.hpp"
 #include "rdma/visibility.hpp"
 
@@ -18,7 +18,7 @@ enum Attribute : int {
 };
 constexpr int kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 
-/// Calls a function of the driver; its CUresult, or kNotFound where it has none of that name.
+/// Calls a function of the driver. Returns its CUresult, or kNotFound if the driver has none of that name.
 template <class... Parameters, class... Arguments>
 int call(int (*function)(Parameters...), Arguments... arguments) {
   return function == nullptr ? kNotFound : function(arguments...);

@@ -52,7 +52,7 @@ std::vector<Interface> ask_interfaces() {
   std::vector<Interface> interfaces;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_PACKET)
-      continue;  // one of these for each interface
+      continue;  // each interface has one such entry
     constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
     Interrogation asked(entry->ifa_name);
     interfaces.push_back({entry->ifa_name, (entry->ifa_flags & IFF_LOOPBACK) != 0,

@@ -9,7 +9,7 @@ using nlohmann::ordered_json;
 
 ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); }
 
-/// What is in the host rings that are named; null: none are named, or none are there.
+/// The state of the host rings that are named; null if none are named, or they do not exist.
 ordered_json host_rings(const Facts& facts) {
   if (!facts.host_rings_there) return nullptr;
   const auto& look = *facts.host_rings_there;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kProvider = "GPUSOCK_FABRIC_PROVIDER";
 
-/// Reports a value with which contexts throw Error.
+/// Reports an invalid value: with it, making a context throws Error.
 void report_invalid(Report& report, const char* variable, const std::string& value, const char* rule) {
   report.add("environment", Level::fix, fmt::format("{}='{}' {}: no context can be made", variable, value, rule),
              fmt::format("unset {}", variable));
@@ -117,7 +117,7 @@ void probe_shape(const Sources& sources, Report& report) {
   probe(sources, report, kShape, "is no shape of the CPU device", valid, proxy::parse_cpu_shape);
 }
 
-/// Variables of ours that nothing reads, as misspelt ones.
+/// Reports variables of gpusock that nothing reads, such as misspelt ones.
 void probe_unknown_variables(const Sources& sources, Report& report) {
   for (const std::string& variable : sources.variables()) {
     if (const auto remark = proxy::remark_on_variable(variable)) {
@@ -126,18 +126,18 @@ void probe_unknown_variables(const Sources& sources, Report& report) {
   }
 }
 
-/// A variable that CUDA reads, and a value that does kernels which wait for each other no good.
+/// A variable that CUDA reads, and which of its values suit kernels that wait for each other.
 struct CudaVariable {
   const char* name;
   bool (*accepts)(const std::string& value);
   Level level;
-  const char* says;     ///< of another value, after the variable and the value
+  const char* says;     ///< the text for another value, after the variable and the value
   const char* command;  ///< what to do then
 };
 
 constexpr unsigned kQueuesMax = 32;
 
-/// How many queues the text asks for; 0: it is no such number.
+/// How many queues the text asks for; 0 if it is not a number up to kQueuesMax.
 unsigned queues_of(const std::string& text) {
   const unsigned queues = number_of(text).value_or(0);
   return queues <= kQueuesMax ? queues : 0;

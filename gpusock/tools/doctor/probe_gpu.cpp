@@ -11,7 +11,7 @@ constexpr int kCudaVersionMin = 12040;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// NVIDIA display controllers on the bus, driver or not.
+/// Counts NVIDIA display controllers on the bus, with or without a driver.
 int count_on_bus(const Sources& sources) {
   int count = 0;
   for (const std::string& device : sources.names("sys/bus/pci/devices")) {
@@ -21,7 +21,7 @@ int count_on_bus(const Sources& sources) {
   return count;
 }
 
-/// "550.54.15" of the line in which the kernel's module says what it is; "" where there is no module.
+/// Returns the version ("550.54.15") in the line by which the kernel module describes itself; "" if there is no module.
 std::string module_version(const Sources& sources) {
   const std::string line = sources.line("proc/driver/nvidia/version");
   std::size_t at = 0;
@@ -76,7 +76,7 @@ void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Repo
   }
 }
 
-/// Which GPUs' kernels reach each other's memory, which rings between two GPUs make use of.
+/// Reports which GPUs' kernels reach each other's memory, which rings between two GPUs use.
 void report_peers(const std::vector<Gpu>& gpus, Report& report) {
   std::vector<std::string> apart;
   const auto reaches = [&](std::size_t from, std::size_t to) {
@@ -101,7 +101,7 @@ void report_peers(const std::vector<Gpu>& gpus, Report& report) {
              "export GPUSOCK_GPU=NUMBER of another GPU");
 }
 
-/// What is near what: on which NUMA node each GPU and each RDMA NIC is.
+/// Reports on which NUMA node each GPU is, and which RDMA NICs are near it.
 void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const std::string folder = "sys/bus/pci/devices/" + gpus[i].pci;
@@ -123,7 +123,7 @@ void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Repor
   }
 }
 
-/// How RDMA NICs reach the GPU's memory, which the verbs link makes use of where rings lie there.
+/// Reports how RDMA NICs reach the GPU's memory, which the verbs link uses if rings lie there.
 void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   const bool peermem = sources.exists("sys/module/nvidia_peermem") || sources.exists("sys/module/nv_peer_mem");
   const bool dmabuf = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.dmabuf; });
@@ -150,7 +150,7 @@ void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, R
   }
 }
 
-/// Why kernels on these GPUs cannot poll words in their memory; empty: they can.
+/// Why kernels on these GPUs cannot poll words in their memory; empty if they can.
 std::string words_problem(const Sources& sources, const Facts& facts, std::string& command) {
   if (!facts.sees_writes_in_order) {
     return "the GPU does not say that it sees what comes over the bus in order";
@@ -161,8 +161,8 @@ std::string words_problem(const Sources& sources, const Facts& facts, std::strin
   return sources.exists("dev/gdrdrv") ? "" : "the driver of GDRCopy is not loaded (/dev/gdrdrv)";
 }
 
-/// Whether kernels of several processes run on a GPU at the same time: by the Multi-Process Service, whose daemon has a
-/// pipe in a folder that its clients know.
+/// Reports whether kernels of several processes run on a GPU at the same time. That needs the Multi-Process Service,
+/// whose daemon has a pipe in a folder that its clients know.
 void report_processes(const Sources& sources, Report& report) {
   std::string folder = sources.environment("CUDA_MPS_PIPE_DIRECTORY").value_or("");
   if (!folder.starts_with('/')) folder = "/tmp/nvidia-mps";

@@ -16,7 +16,7 @@ std::string ring_bytes_text(std::uint64_t bytes) {
   return bytes % (1 << 20) == 0 ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
 }
 
-/// "2 contexts share memory of their GPU (2 on 0000:17:00.0)".
+/// For example "2 of at most 64 contexts share memory of their GPU (2 on 0000:17:00.0)".
 std::string members_text(const std::vector<proxy::Arenas::Listed>& members) {
   if (members.empty()) return "no context shares GPU memory";
   std::map<std::string, int> devices;
@@ -28,7 +28,7 @@ std::string members_text(const std::vector<proxy::Arenas::Listed>& members) {
                      proxy::Arenas::kMembersMax, fmt::join(parts, ", "));
 }
 
-/// What a context of this environment finds there.
+/// Reports what a context with this environment finds there.
 void report_fit(const proxy::HostRings::Look& look, Report& report) {
   const std::uint64_t ring = report.facts.host_ring_bytes();
   if (ring > look.room_bytes) {

@@ -8,9 +8,9 @@
 namespace gpusock::doctor {
 namespace {
 
-/// The fewest bytes with which pages of a few contexts fit.
+/// The fewest bytes that pages of a few contexts need.
 constexpr std::uint64_t kPageBytesMin = 1 << 20;
-/// A context's defaults: sockets that callers open and that are accepted, and descriptors besides.
+/// Descriptors that a context may use with default options: sockets that callers open or accept, and others.
 constexpr std::uint64_t kSocketsDefault = 2 * 1024 + 64;
 constexpr std::uint64_t kDescriptorsMin = 128;
 
@@ -21,7 +21,7 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 struct Limit {
-  std::uint64_t soft = 0, hard = 0;  // ~0: none
+  std::uint64_t soft = 0, hard = 0;  // ~0: no limit
 };
 
 std::uint64_t limit_value(const std::string& word) {

@@ -23,7 +23,7 @@ std::string describe_nic(const Sources& sources, const std::string& name) {
                      state.substr(std::min(state.size(), state.find(": ") + 2)));
 }
 
-/// The names at the line starts of `fi_info -l`: "tcp:", "    version: 117.0", …
+/// The names in the output of `fi_info -l`. Only names are not indented: "tcp:", then "    version: 117.0", …
 std::vector<std::string> parse_providers(const std::string& text) {
   std::vector<std::string> names;
   std::size_t start = 0;

@@ -87,7 +87,7 @@ bool callers_can_wake(const Sources& sources) {
   return sources.built_for == "cpu" && shape_of(sources) == proxy::CpuShape::cpu;
 }
 
-/// What the proxy's thread does while kernels run, which cannot wake it.
+/// Reports what the proxy's thread does while kernels run, if these cannot wake it.
 void report_spin(const Sources& sources, std::size_t processors, Report& report) {
   const bool spins = proxy::proxy_policy(false, processors, {}, report.facts.spin).spins;
   const std::string why = report.facts.spin

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kColumns = 80;
 
-/// The text in lines of at most kColumns, of which all but the first begin at the column `indent`. A word is never cut.
+/// Breaks the text into lines of at most kColumns. All but the first begin at the column `indent`. No word is cut.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::istringstream words(text);
   std::string result;

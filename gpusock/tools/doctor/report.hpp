@@ -25,7 +25,7 @@ struct Finding {
   std::string topic;  ///< "gpu", "processors", …: one word
   Level level = Level::fine;
   std::string says;
-  std::string command;  ///< what fixes it, or gets more; may be empty unless the level is fix
+  std::string command;  ///< the command that repairs or improves it; may be empty unless the level is fix
 };
 
 /// What one kind of peer gets.
@@ -33,16 +33,16 @@ struct LinkChoice {
   std::string peer;     ///< "same process", "same host", "other host"
   std::string link;     ///< "p2p", "verbs", "fabric", "tcp" or "none"
   std::string rings;    ///< where they lie, and how large they are
-  std::string words;    ///< where the words lie that kernels poll; empty where their memory is the host's
-  std::string why;      ///< not the better one; empty where this is the best there is
-  std::string command;  ///< what gets the better one; empty where nothing does
+  std::string words;    ///< where the words lie that kernels poll; empty if kernels' memory is the host's
+  std::string why;      ///< why there is no better link, why rings lie there, and other remarks; may be empty
+  std::string command;  ///< the command that gets a better one; empty if none does
 };
 
-/// What the choice of links rests on.
+/// The facts on which the choice of links depends.
 struct Facts {
   bool gpu_build = false;  ///< true if programs of this build run their kernels on a GPU
   bool gpu_usable = false;
-  proxy::CpuShape shape = proxy::CpuShape::cpu;  ///< GPUSOCK_CPU_SHAPE, where this is a build for the CPU device
+  proxy::CpuShape shape = proxy::CpuShape::cpu;  ///< GPUSOCK_CPU_SHAPE, if this is a build for the CPU device
   int gpus = 0;
   int rdma_nics = 0;
   int rdma_nics_active = 0;  ///< with a port that is up
@@ -50,30 +50,30 @@ struct Facts {
   bool fabric_built = false;
   bool libfabric = false;                         ///< true if it can be loaded
   std::string fabric_provider;                    ///< GPUSOCK_FABRIC_PROVIDER
-  std::vector<std::string> fabric_named;          ///< which providers that are here it names
+  std::vector<std::string> fabric_named;          ///< the providers on this machine that it names
   std::optional<std::uint64_t> locked_bytes_max;  ///< memory that this process may lock; nothing: without limit
   bool memory_files = false;                      ///< true if rings can be made
   bool loopback_up = false;
   bool other_interface_up = false;
   bool has_secret = false;
-  std::optional<RingPlacement> ring = RingPlacement::automatic;   ///< GPUSOCK_RING; nothing: it names no place
-  std::optional<RingPlacement> words = RingPlacement::automatic;  ///< GPUSOCK_WORDS; nothing: it names no place
-  bool sees_writes_in_order = false;     ///< true if the GPUs' kernels see what comes over the bus in its order
+  std::optional<RingPlacement> ring = RingPlacement::automatic;   ///< GPUSOCK_RING; nothing if it is invalid
+  std::optional<RingPlacement> words = RingPlacement::automatic;  ///< GPUSOCK_WORDS; nothing if it is invalid
+  bool sees_writes_in_order = false;     ///< true if the GPUs' kernels see writes over the bus in order
   bool device_words = false;             ///< true if kernels poll the proxy's words in a GPU's memory
-  std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
+  std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing if it is invalid
   bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
   bool nics_write_in_order = false;      ///< true if that GPU's kernels may poll what NICs write there
   std::optional<bool> spin;              ///< GPUSOCK_SPIN; nothing: auto, or it is invalid
   std::string host_rings;                ///< GPUSOCK_HOST_RINGS: the name; empty: off, or it is invalid
-  std::uint32_t host_connections = 0;    ///< its slots, if a context of this environment comes first
+  std::uint32_t host_connections = 0;    ///< its slots, if a context with this environment comes first
   bool host_connections_set = false;     ///< true if GPUSOCK_HOST_RINGS says how many
-  std::optional<proxy::HostRings::Look> host_rings_there;      ///< what is there of that name already
-  std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
+  std::optional<proxy::HostRings::Look> host_rings_there;      ///< what exists of that name already
+  std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing if it is invalid
 
   /// True if kernels have memory of their own: on GPUs, and on the CPU device in the shape of one. Then all ring memory
   /// is made with a context, and other processes' rings cannot be mapped while kernels run.
   bool has_device_memory() const { return gpu_build || shape != proxy::CpuShape::cpu; }
-  /// Of the rings that a context of this environment shares, by default.
+  /// The default size of the rings that a context with this environment shares.
   std::uint64_t host_ring_bytes() const;
 };
 
@@ -89,7 +89,7 @@ struct Report {
   bool well() const;
 };
 
-/// One page for people, and the same as JSON.
+/// Makes one page for people, and the same as JSON.
 std::string make_page(const Report& report);
 std::string make_json(const Report& report);
 

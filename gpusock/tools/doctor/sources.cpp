@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kTextBytesMax = 1 << 20;
 bool load_library(const char* name) {
-  // It stays: unloading gains nothing, and leak checkers can then say whose memory is left.
+  // The library stays loaded: unloading gains nothing, and leak checkers can still say whose memory is left.
   return dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr;
 }
 
@@ -33,7 +33,7 @@ std::string run_fi_info() {
   return text;
 }
 
-/// As contexts ask for connections on this machine.
+/// Asks for providers as contexts do for connections on this machine.
 std::vector<std::string> ask_fabric([[maybe_unused]] const std::string& wanted) {
 #if defined(GPUSOCK_HAS_FABRIC)
   Endpoint loopback;

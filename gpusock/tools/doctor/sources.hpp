@@ -1,6 +1,6 @@
 #pragma once
-/// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not
-/// an error.
+/// @file The sources of gpusock-doctor: the machine, or what a test puts in its place. A missing thing is a finding,
+/// not an error.
 
 #include "host_proxy/base/cpu_shape.hpp"
 #include "host_proxy/memory/host_rings.hpp"
@@ -21,8 +21,8 @@ struct Gpu {
   std::string pci;  ///< "0000:17:00.0"
   int capability_major = 0;
   int capability_minor = 0;
-  bool host_atomics = false;  ///< atomics on host memory are the bus's own
-  bool same_address = false;  ///< uses host addresses of pinned memory, which rings need
+  bool host_atomics = false;  ///< true if it has native atomics on host memory
+  bool same_address = false;  ///< true if it uses host addresses of pinned memory, which rings need
   bool dmabuf = false;
   bool gpudirect_rdma = false;
   bool sees_nic_writes = false;    ///< true if it is known when kernels see what a NIC has written there
@@ -46,7 +46,7 @@ struct Space {
 struct Interface {
   std::string name;
   bool loopback = false;
-  bool up = false;      ///< enabled, and with a carrier where its driver knows
+  bool up = false;      ///< true if it is enabled, and has a carrier (if its driver knows)
   long mtu = 0;         ///< 0: unknown
   long mbit_per_s = 0;  ///< 0: unknown
 };
@@ -59,21 +59,21 @@ struct Sources {
   std::function<Cuda()> cuda;
   std::function<bool(const char* name)> library;  ///< true if it can be loaded
   std::function<std::string()> list_providers;    ///< what `fi_info -l` prints
-  /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not
-  /// set.
+  /// The providers that the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first. An empty `wanted` means
+  /// that the variable is not set.
   std::function<std::vector<std::string>(const std::string& wanted)> fabric_providers;
   std::function<std::vector<Interface>()> interfaces;                    ///< sorted by name
-  std::function<std::optional<Space>(const std::string& folder)> space;  ///< nothing: it cannot be written to
+  std::function<std::optional<Space>(const std::string& folder)> space;  ///< nothing if it is not writable
   std::function<bool()> make_memory_file;                                ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;
   std::function<std::vector<std::string>()> variables;  ///< all of the environment, as NAME=value
-  /// Host rings of this name; as HostRings::look_at().
+  /// Looks at the host rings of this name, as HostRings::look_at().
   std::function<std::optional<proxy::HostRings::Look>(const std::string& name)> host_rings;
 
-  /// The machine that this runs on.
+  /// The sources of the machine on which this runs.
   static Sources of_this_machine();
 
-  /// The first line of a file below root; "" where there is none.
+  /// The first line of a file below root; "" if there is none.
   std::string line(const std::string& path) const;
   /// Up to 1 MiB of a file below root.
   std::string text(const std::string& path) const;
@@ -82,20 +82,20 @@ struct Sources {
   bool exists(const std::string& path) const;
 };
 
-/// What libcuda says, loaded at run time (cuda_driver.cpp).
+/// Asks libcuda, which is loaded at run time (cuda_driver.cpp).
 Cuda ask_cuda_driver();
 
-/// The interfaces of this process's network namespace (interfaces.cpp). /sys shows those of the one it was mounted in.
+/// The interfaces of this process's network namespace (interfaces.cpp). /sys shows those of the namespace where it was
+/// mounted.
 std::vector<Interface> ask_interfaces();
 
-/// The shape of this build's CPU device; CpuShape::cpu also for a build for GPUs, and where GPUSOCK_CPU_SHAPE is
-/// invalid.
+/// The shape of this build's CPU device; CpuShape::cpu also for a build for GPUs, and if GPUSOCK_CPU_SHAPE is invalid.
 proxy::CpuShape shape_of(const Sources& sources);
 
-/// The value of "Name:   value" in a text of such lines; "" where there is none.
+/// The value of "Name:   value" in a text of such lines; "" if there is none.
 std::string value_of(const std::string& text, std::string_view name);
 
-/// The number that the whole text is, if it is one.
+/// The number in `text`; nothing if the whole text is not a number.
 std::optional<unsigned> number_of(const std::string& text);
 
 }  // namespace gpusock::doctor

@@ -19,7 +19,8 @@ struct Key {
   Wish wish;
 };
 
-/// As terminals send them (ECMA-48; xterm's control sequences, in both cursor key modes), and the letters of less(1).
+/// Keys as terminals send them (ECMA-48; xterm's control sequences, in both cursor key modes), and the letters of
+/// less(1).
 constexpr Key kKeys[] = {
     {"\033[A", Wish::up},       {"\033OA", Wish::up},   {"k", Wish::up},
     {"\033[B", Wish::down},     {"\033OB", Wish::down}, {"j", Wish::down},
@@ -83,10 +84,10 @@ Keys::~Keys() {
   if (signals_ >= 0) close(signals_);
 }
 
-/// Before each wait: a process that was stopped and went on finds the shell's settings.
+/// Called before each wait: a process that was stopped and goes on finds the shell's settings.
 void Keys::take_terminal() {
   if (!reads_ || isatty(STDIN_FILENO) == 0 || tcgetpgrp(STDIN_FILENO) != getpgrp())
-    return;  // in the background it must not read
+    return;  // a process in the background must not read
   termios now{};
   if (tcgetattr(STDIN_FILENO, &now) != 0) return;
   if (!taken_) before_ = now;

@@ -9,27 +9,27 @@
 
 namespace gpusock::top {
 
-/// What a key asks for. `none`: the time was over.
+/// What a key asks for. `none`: nothing, or no key came in time.
 enum class Wish { none, up, down, page_up, page_down, home, end, quit };
 
-/// Takes the first key's bytes off `typed`. `none` for a key that means nothing here, and while an escape sequence is
-/// incomplete (then nothing is taken).
+/// Removes the first key's bytes from `typed`, and returns what the key asks for. Returns `none` for a key that means
+/// nothing here, and while an escape sequence is incomplete (then nothing is removed).
 Wish take_key(std::string& typed);
 
-/// Where a table of so many lines begins after this wish, for a window of `rows` lines.
+/// Returns the first of the table's `lines` lines that a window of `rows` lines shows after this wish.
 std::size_t scroll(std::size_t first, Wish wish, std::size_t lines, std::size_t rows);
 
-/// Waits, and reads keys meanwhile, one by one and without an echo: where standard input is a terminal and this process
-/// is in its foreground. The destructor restores the terminal.
+/// Waits, and reads keys meanwhile, one by one and without an echo, if standard input is a terminal and this process is
+/// in its foreground. The destructor restores the terminal.
 class Keys {
  public:
-  /// `reads`: false if keys would change nothing: standard output is not a terminal.
+  /// Reads no keys if `reads` is false: keys change nothing if standard output is not a terminal.
   explicit Keys(bool reads);
   ~Keys();
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
-  /// Waits for a key, at most `ns`; `quit` once SIGINT or SIGTERM has come (the caller blocks both).
+  /// Waits for a key, at most `ns`. Returns `quit` once SIGINT or SIGTERM has come (the caller blocks both).
   Wish wait(std::uint64_t ns);
 
  private:

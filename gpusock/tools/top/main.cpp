@@ -36,7 +36,7 @@ struct TopOptions {
   std::string json_file;  ///< empty: a table
   double interval_s = 1;
   double wait_s = 2;
-  unsigned pid = 0;  // all
+  unsigned pid = 0;  // 0: all
   std::string folder = "/dev/shm";
   gpusock::top::TableOptions table;
   unsigned limit = 0;  // sockets of each context; 0: all
@@ -71,22 +71,22 @@ sigset_t end_signals() {
   return signals;
 }
 
-/// Waits; false once SIGINT or SIGTERM has come.
+/// Waits. Returns false once SIGINT or SIGTERM has come.
 bool wait_ns(std::uint64_t ns) {
   const sigset_t signals = end_signals();
   const timespec time{static_cast<time_t>(ns / 1'000'000'000u), static_cast<long>(ns % 1'000'000'000u)};
   return sigtimedwait(&signals, nullptr, &time) < 0;
 }
 
-/// The size of the terminal that standard output is; nothing if it is none.
+/// The size of the terminal on standard output; nothing if that is not a terminal.
 std::optional<winsize> terminal_size() {
   winsize size{};
   const bool known = isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
   return known && size.ws_row >= 2 && size.ws_col >= 2 ? std::optional(size) : std::nullopt;
 }
 
-/// What a terminal shows of the table: as much of all as there is room for or, once the user scrolls, the lines of the
-/// whole table from `first` on.
+/// Makes what a terminal shows of the table: as much of each context as there is room for or, once the user scrolls,
+/// the lines of the whole table from `first` on.
 std::string make_screen(const Look& look, const TopOptions& options, const winsize& size, Wish wish,
                         std::size_t& first) {
   const std::size_t rows = size.ws_row - 1u;
@@ -100,7 +100,7 @@ std::string make_screen(const Look& look, const TopOptions& options, const winsi
   return gpusock::top::cut(make_table(look, unix_ns(), table), rows, size.ws_col);
 }
 
-/// To a terminal: from its top, and no longer than it is.
+/// Prints the table; on a terminal from its top, and cut to its size.
 void print_live(const Look& look, const TopOptions& options, Wish wish, std::size_t& first) {
   const auto terminal = terminal_size();
   if (!terminal) {
@@ -115,7 +115,7 @@ void print_live(const Look& look, const TopOptions& options, Wish wish, std::siz
   gpusock::program::print_now("\033[H" + cleared + "\033[J");
 }
 
-/// Two snapshots of each context: rates need them.
+/// Takes two snapshots of each context, because rates need two.
 void run_once(Observation& observation, const TopOptions& options) {
   const std::uint64_t wait = to_ns(options.wait_s);
   const auto nap = [] { return wait_ns(kNapNs); };
@@ -141,14 +141,14 @@ void run_live(Observation& observation, const TopOptions& options) {
     }
   }
   gpusock::top::Keys keys(terminal_size().has_value());
-  std::size_t first = 0;  // line of the table that is shown
+  std::size_t first = 0;  // the first line of the table that is shown
   Wish wish = Wish::none;
   for (std::uint64_t next_ns = monotonic_ns() + interval;;) {
     print_live(look, options, wish, first);
     const std::uint64_t now_ns = monotonic_ns();
     wish = keys.wait(next_ns - std::min(now_ns, next_ns));
     if (wish == Wish::quit) return;
-    if (wish != Wish::none) continue;  // the same table, elsewhere
+    if (wish != Wish::none) continue;  // the same table, scrolled
     look = observation.look(2 * interval + patience, patience);
     next_ns = monotonic_ns() + interval;
   }
@@ -161,7 +161,7 @@ std::vector<std::string> words_of_sorts() {
   return words;
 }
 
-/// The status to exit with at once, or nothing.
+/// Parses the arguments. Returns the status to exit with at once, or nothing.
 std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   const char* folder = std::getenv("GPUSOCK_OBSERVE");
   const std::string observe = folder == nullptr || *folder == '\0' ? "off" : folder;
@@ -185,7 +185,7 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   arguments.check([&]() -> std::string {
     options.table.sort = kSorts.at(sort);
     options.table.limit = options.limit;
-    if (options.table.sort == Sort::retransmits) options.table.details = true;  // only these have them
+    if (options.table.sort == Sort::retransmits) options.table.details = true;  // only the details have them
     if (observe == "off" || observe.starts_with('/')) return {};
     return "GPUSOCK_OBSERVE='" + observe + "' must be an absolute path, or off";
   });

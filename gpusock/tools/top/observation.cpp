@@ -56,10 +56,10 @@ void Observation::find_pages(Look& look) {
   }
 }
 
-/// False where the page is not what it should be.
+/// Reads the page. Returns false if it is invalid, and no valid view of it is known.
 bool Observation::update(Observed& observed, std::uint64_t now_ns, std::uint64_t patience_ns) const {
   auto view = observed.page.read(now_ns);
-  if (!view) return observed.newest.has_value();  // rubbish, or written faster than we read: the last view stands
+  if (!view) return observed.newest.has_value();  // invalid, or written faster than read: keeps the last view
   const bool fresh = !observed.newest || view->snapshot.taken_ns != observed.newest->snapshot.taken_ns;
   if (fresh) {
     if (observed.newest) add_rates(*view, *observed.newest);

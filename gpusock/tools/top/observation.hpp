@@ -14,31 +14,32 @@ namespace gpusock::top {
 
 /// What one look found.
 struct Look {
-  std::vector<ContextView> contexts;  ///< by process and number
+  std::vector<ContextView> contexts;  ///< sorted by process and number
   int others = 0;                     ///< files with a page's name that belong to other users
-  int rubbish = 0;                    ///< files with a page's name that are none, or of another version's layout
+  int rubbish = 0;                    ///< files with a page's name that are no pages, or have another version's layout
   int removed = 0;                    ///< pages of processes that died, removed by this look
 };
 
 class Observation {
  public:
-  /// Observes the pages in this folder; of one process where `pid` is given. With `tcp` also how TCP connections are.
+  /// Observes the pages in this folder; only those of process `pid`, if given. With `tcp` also the state of TCP
+  /// connections.
   Observation(std::string folder, std::optional<std::uint32_t> pid, bool tcp = false)
       : folder_(std::move(folder)), pid_(pid), tcp_(tcp) {}
 
-  /// Asks all contexts for news until `for_ns` from now, and shows the newest that each has. A context is stalled when
-  /// it has owed an answer for `patience_ns`. Throws Error where the folder cannot be read.
+  /// Asks all contexts for news until `for_ns` from now, and returns the newest view of each. A context is stalled if
+  /// it has owed an answer for `patience_ns`. Throws Error if the folder cannot be read.
   Look look(std::uint64_t for_ns, std::uint64_t patience_ns);
 
-  /// Looks until every context has answered after `since_ns`, or those that have not are stalled. `nap` waits a moment;
-  /// false from it ends the looking.
+  /// Looks until every context has answered after `since_ns`, or is stalled. Between two looks it calls `nap`, which
+  /// waits a moment; if that returns false, it stops.
   Look look_for_answers(std::uint64_t since_ns, std::uint64_t patience_ns, const std::function<bool()>& nap);
 
  private:
   struct Observed {
     PageReader page;
-    std::uint64_t asked_ns;             ///< first
-    std::optional<ContextView> newest;  ///< with rates against the one before
+    std::uint64_t asked_ns;             ///< when it was asked first
+    std::optional<ContextView> newest;  ///< with the rates since the one before
   };
 
   void find_pages(Look& look);

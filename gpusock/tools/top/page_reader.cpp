@@ -9,16 +9,16 @@
 namespace gpusock::top {
 namespace {
 
-/// A writer that laps the reader this often is left for the next look.
+/// If the writer overtakes so many reads, the page is left for the next look.
 constexpr int kReadsMax = 8;
-/// Well within what the context grants, as it may have looked at its clock a little earlier.
+/// Less than the context grants, because it may have read its clock a little earlier.
 constexpr std::uint64_t kAskedNsMax = page::kObservedNsMax - 1'000'000'000;
 
 bool read_all(int file, void* into, std::size_t bytes, std::uint64_t offset) {
   return pread(file, into, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
 }
 
-/// Up to the first zero byte; what could steer a terminal becomes '?'.
+/// Returns the text up to the first zero byte. Characters that could control a terminal become '?'.
 std::string printable(const char* text, std::size_t bytes_max) {
   std::string result(text, strnlen(text, bytes_max));
   std::replace_if(
@@ -26,7 +26,7 @@ std::string printable(const char* text, std::size_t bytes_max) {
   return result;
 }
 
-/// Only what makes an address.
+/// Takes only the fields that make an address.
 Endpoint to_endpoint(const ResolvedEndpoint& raw) {
   Endpoint endpoint;
   if (raw.family != 4 && raw.family != 6) return endpoint;
@@ -60,7 +60,7 @@ PageReader::Kind PageReader::classify(const std::string& path) {
 }
 
 void PageReader::ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp) const {
-  if (tcp) ask_at(page::kTcpUntilOffset, now_ns, for_ns);  // first: the answer to what follows is to have it
+  if (tcp) ask_at(page::kTcpUntilOffset, now_ns, for_ns);  // first, so that the answer to the other request has it
   ask_at(page::kObservedUntilOffset, now_ns, for_ns);
 }
 
@@ -69,7 +69,7 @@ void PageReader::ask_at(std::uint64_t offset, std::uint64_t now_ns, std::uint64_
   std::uint64_t asked_ns = 0;
   const bool read = read_all(file_.get(), &asked_ns, sizeof asked_ns, offset);
   if (read && asked_ns >= until_ns && asked_ns - now_ns <= kAskedNsMax) return;  // another observer asked for longer
-  // If it cannot be written the context does not answer, and shows as stalled.
+  // If this cannot be written, the context does not answer, and shows as stalled.
   [[maybe_unused]] const auto written = pwrite(file_.get(), &until_ns, sizeof until_ns, static_cast<off_t>(offset));
 }
 
@@ -83,7 +83,7 @@ std::optional<ContextView> PageReader::read(std::uint64_t now_ns) const {
   for (int i = 0; i < kReadsMax; ++i) {
     std::uint64_t before = 0, after = 0;
     if (!read_all(file_.get(), &before, sizeof before, page::kSequenceOffset)) return std::nullopt;
-    if (before == 0) return view;  // it has had no observer before
+    if (before == 0) return view;  // the context has had no observer before
     const bool read = read_snapshot(view, before, now_ns);
     if (!read_all(file_.get(), &after, sizeof after, page::kSequenceOffset)) return std::nullopt;
     if (before == after) return read ? std::optional(view) : std::nullopt;
@@ -96,7 +96,7 @@ bool PageReader::read_snapshot(ContextView& view, std::uint64_t sequence, std::u
   const page::Snapshot& snapshot = view.snapshot;
   if (snapshot.records > identity_.records_max || snapshot.records > snapshot.sockets) return false;
   if (snapshot.taken_ns > now_ns + page::kObservedNsMax)
-    return false;  // `now` was read before; this is another clock's
+    return false;  // too far after `now`: this is another clock's time
   std::vector<page::Record> records(snapshot.records);
   const std::uint64_t offset = page::records_offset(sequence, identity_.records_max);
   if (!read_all(file_.get(), records.data(), records.size() * sizeof(page::Record), offset)) return false;
@@ -114,7 +114,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   SocketInfo& info = view.info;
   info.handle = std::max(record.handle, -1);
   info.state = static_cast<SocketState>(record.state);
-  info.error = std::clamp(record.error, 0, 4095);  // as the operating system bounds its own
+  info.error = std::clamp(record.error, 0, 4095);  // the range of the operating system's errors
   info.peer_ended = (record.flags & page::kPeerEnded) != 0;
   info.peer_read_shut_down = (record.flags & page::kPeerReadShutDown) != 0;
   info.link = static_cast<LinkKind>(record.link);

@@ -28,12 +28,12 @@ struct ContextView {
   std::uint32_t user = 0;  ///< the user that owns the page
   std::string program;     ///< printable characters only
   std::uint64_t started_unix_ns = 0;
-  page::Snapshot snapshot;  ///< taken_ns 0: it has not answered any observer yet
+  page::Snapshot snapshot;  ///< taken_ns is 0 if it has not answered any observer yet
   std::vector<SocketView> sockets;
   std::optional<double> steps_per_s;
   std::optional<double> wakeups_per_s;
   std::uint64_t silent_ns = 0;  ///< how long it has owed an answer
-  bool stalled = false;         ///< for too long: the process is stopped, or its proxy's thread does not get to run
+  bool stalled = false;         ///< true if that is too long: the process is stopped, or its proxy does not run
 };
 
 /// An open page.
@@ -50,7 +50,7 @@ class PageReader {
   void ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp = false) const;
   /// True if its context has ended meanwhile.
   bool ended() const { return page::is_left_over(file_.get()); }
-  /// The last snapshot that is whole; nothing where the page is not what it should be.
+  /// Returns the last complete snapshot; nothing if the page is invalid, or is written faster than it is read.
   std::optional<ContextView> read(std::uint64_t now_ns) const;
 
  private:
@@ -64,7 +64,7 @@ class PageReader {
   Kind kind_;
 };
 
-/// A record as a socket; nothing where it cannot be one.
+/// Converts a record to a socket; returns nothing if the record is invalid.
 std::optional<SocketView> to_socket(const page::Record& record);
 
 }  // namespace gpusock::top

@@ -14,11 +14,11 @@ namespace gpusock::top {
 namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
-/// Bytes that lie in a ring for less time are on their way.
+/// Bytes that have been in a ring for less time do not count as stalled.
 constexpr std::uint64_t kShownStallNs = 500'000'000;
 constexpr const char* kLine =
     "  {:>10}  {:<9} {:<5} {:<21} {:<21} {:>6} {:>6} {:>7} {:>7} {:>5} {:>5}  {:<8} {:>6}  {}\n";
-/// In 80 columns.
+/// The parts of a line of 80 columns.
 constexpr const char* kNarrowStart = " {:>10} {:<6} {:<6} {:<21}";
 constexpr const char* kNarrowEnd = " {:>5} {:>5} {:>4} {:>4} {:<8}";
 
@@ -50,14 +50,14 @@ std::string address(const Endpoint& endpoint) { return endpoint.family == 0 ? "-
 
 bool is_narrow(const TableOptions& options) { return options.columns != 0 && options.columns < kWideColumns; }
 
-/// The count of bytes of a socket that has rings.
+/// A count of bytes; "-" for a socket without rings.
 std::string count_of(const SocketInfo& info, std::uint64_t bytes) {
   return info.ring_bytes != 0 ? short_number(static_cast<double>(bytes)) : std::string("-");
 }
 
 std::string handle_of(const SocketInfo& info) { return info.handle < 0 ? "-" : std::to_string(info.handle); }
 
-/// Without spaces at its end, and no longer than there are columns.
+/// Removes spaces from the line's end, and cuts the line to the number of columns.
 std::string finish(std::string line, const TableOptions& options) {
   if (options.columns != 0 && line.size() > options.columns) line.resize(options.columns);
   line.erase(line.find_last_not_of(" \n") + 1);
@@ -74,7 +74,7 @@ std::string wide_line(const SocketView& socket, const TableOptions& options) {
                 options);
 }
 
-/// The state in six letters. That the peer has ended is among them, as a narrow line has no room for remarks.
+/// The state in at most six letters. It also says that the peer has ended, as a narrow line has no room for remarks.
 const char* short_state(const SocketInfo& info) {
   switch (info.state) {
     case SocketState::opening:
@@ -93,7 +93,7 @@ const char* short_state(const SocketInfo& info) {
   return info.peer_ended ? "ended" : info.peer_read_shut_down ? "rdshut" : "conn";
 }
 
-/// An address in so many characters: of a longer one the end, which has the port.
+/// An address in at most kCharacters characters. Of a longer one it shows the end, which has the port.
 std::string short_address(const Endpoint& endpoint) {
   constexpr std::size_t kCharacters = 21;
   const std::string text = address(endpoint);
@@ -139,7 +139,8 @@ std::string places_of(const RingPlaces& places) {
   return rings + "words on device: " + on_device;
 }
 
-/// As `ss -i`: what the line above has no room for, and what the operating system knows of a TCP connection.
+/// The lines of --info: what the line above has no room for, and, as in `ss -i`, what the operating system knows of a
+/// TCP connection.
 std::string detail_lines(const SocketView& socket, const TableOptions& options) {
   const SocketInfo& info = socket.info;
   const std::string age = "age " + short_time(info.age_ns);
@@ -209,13 +210,13 @@ bool comes_before(const SocketView& a, const SocketView& b, Sort sort) {
   return key(a) > key(b);
 }
 
-/// One context's part of the table, in pieces of which there may not be room for all.
+/// One context's part of the table, in pieces, because there may not be room for all of them.
 struct Part {
   std::string head;
   std::vector<std::string> sockets;
   std::string end;
 
-  /// With so many of the sockets, and a line about the others.
+  /// The part with at most `sockets_max` sockets, and a line about the others.
   std::string text(std::size_t sockets_max) const {
     std::string text = head;
     for (std::size_t i = 0; i < std::min(sockets_max, sockets.size()); ++i) text += sockets[i];
@@ -247,7 +248,7 @@ std::size_t lines_in(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-/// The most sockets of each context for which there is room in `rows`.
+/// The largest number of sockets of each context for which there is room in `rows`.
 std::size_t sockets_that_fit(const std::vector<Part>& parts, std::size_t rows) {
   std::size_t most = 0;
   for (const Part& part : parts) most = std::max(most, part.sockets.size());
@@ -268,7 +269,7 @@ std::size_t sockets_that_fit(const std::vector<Part>& parts, std::size_t rows) {
   return low;
 }
 
-/// The parts one after the other; those at the end for which there is no room are counted.
+/// Joins the parts. Those at the end for which there is no room are counted.
 std::string join(const std::vector<Part>& parts, std::size_t sockets_max, std::size_t rows) {
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -352,7 +353,7 @@ std::string make_window(const std::string& table, std::size_t first, std::size_t
   const std::size_t lines = lines_below_titles(table);
   const std::size_t shown = std::min(room_in_window(table, rows), lines - std::min(first, lines));
   std::string head, body;
-  bool begins = false;  // a context
+  bool begins = false;  // the line at `at` is a context's own
   std::size_t at = titles;
   for (std::size_t i = 0; i < first + shown; ++i) {
     const std::size_t next = table.find('\n', at) + 1;
