@@ -1,9 +1,9 @@
 #pragma once
-/// @file A line of code, as std::source_location gives it; Clang 14 does not have that with GCC 12's library.
+/// @file A line of code, as in std::source_location, which Clang 14 does not have with GCC 12's library.
 
 namespace gpusock::proxy {
 
-/// Which line of code called a function that has this as a default argument.
+/// The line of code that called a function which has this as a default argument.
 class CodeLine {
  public:
   static constexpr CodeLine current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Descriptors of the operating system that close themselves, and system calls that signals interrupt.
+/// @file Descriptors of the operating system that close themselves; system calls that are repeated after a signal.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 
 namespace gpusock::proxy {
 
-/// A descriptor that closes itself. It is none of 0 to 2: where the program has closed one of them, the system would
-/// give its number to a socket of ours, and what the program prints would go there.
+/// A descriptor that closes itself. It is none of 0 to 2: if the program has closed one of these, the system may give
+/// its number to a socket of gpusock, and what the program prints would go there.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -34,7 +34,7 @@ class Descriptor {
   }
 
  private:
-  /// The same file with a number above 2; the number itself where no other is free.
+  /// The same file with a number above 2; the number itself if no other is free.
   static int beyond_standard(int number) {
     if (number < 0 || number > STDERR_FILENO) return number;
     const int error = errno;
@@ -47,7 +47,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// Makes a system call again as long as a signal interrupts it.
+/// Makes a system call, and repeats it as long as signals interrupt it.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();

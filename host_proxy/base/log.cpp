@@ -27,7 +27,7 @@ bool is_log_level(std::string_view name) {
 
 namespace {
 
-/// Used under the log's lock.
+/// Used with the log's lock held.
 class StandardErrorSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
@@ -60,10 +60,10 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return kLevels[static_cast<int>(level)];
 }
 
-/// What all threads log through.
+/// The log that all threads use.
 struct Log {
   Log() {
-    // A child of fork() has only the thread that forked: the lock must not be another one's then.
+    // A child of fork() has only the thread that forked: no other thread may hold the lock at that time.
     pthread_atfork([] { instance().lock.lock(); }, [] { instance().lock.unlock(); },
                    [] {
                      instance().limiter.forget();
@@ -72,15 +72,15 @@ struct Log {
     std::atexit([] { instance().write_rest(); });
   }
   static Log& instance() {
-    static Log* log = new Log;  // never destroyed, as the logger
+    static Log* log = new Log;  // never destroyed, like the logger
     return *log;
   }
 
   void write(const LogLimiter::Lines& lines) {
     for (const LogLimiter::Line& line : lines) logger->log(level_of(line.level), line.text);
   }
-  /// What was counted and not written yet. Without the lock, nothing: exit() may have been called by a signal's
-  /// handler.
+  /// Writes what was counted and not written yet. Writes nothing if the lock is taken: a signal handler may have called
+  /// exit().
   void write_rest() noexcept try {
     const std::unique_lock locked(lock, std::try_to_lock);
     if (!locked) return;
@@ -101,7 +101,7 @@ void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
   Log& log = Log::instance();
   if (!log.logger->should_log(its_level)) return;
   const std::lock_guard lock(log.lock);
-  if (level < LogLevel::warn) {  // asked for by GPUSOCK_LOG: all of them
+  if (level < LogLevel::warn) {  // GPUSOCK_LOG asks for all of them
     log.logger->log(its_level, line);
     return;
   }
@@ -109,7 +109,7 @@ void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
   const auto lines = log.limiter.admit(kind, level, line, now_ns);
   log.write(log.limiter.overdue(now_ns));
   log.write(lines);
-} catch (const std::bad_alloc&) {  // a line less
+} catch (const std::bad_alloc&) {  // the line is lost
 }
 
 }  // namespace gpusock::proxy

@@ -1,6 +1,6 @@
 #pragma once
 /// @file The library's log: to standard error, at the level of GPUSOCK_LOG (trace, debug, info, warn, error, off).
-/// Nothing is logged on the data path, and logging never waits: what standard error has no room for is dropped
+/// Nothing is logged on the data path, and logging never waits: lines for which standard error has no room are dropped
 /// (standard_error.hpp).
 
 #include "host_proxy/base/code_line.hpp"
@@ -17,8 +17,8 @@ enum class LogLevel { debug, info, warn, error };
 bool is_log_level(std::string_view name);
 
 /// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
-/// reported once. Of the warnings and errors of one line of code at most ten are written in a second, and equal
-/// ones once (log_limiter.hpp); a later line, or the program's end, says how many were not.
+/// reported once. In each second, at most ten warnings and errors of one line of code are written, and equal ones only
+/// once (log_limiter.hpp). A later line, or one at the program's end, says how many were not written.
 void log(LogLevel level, const std::string& line, const CodeLine& kind);
 
 inline void log_debug(const std::string& line, const CodeLine& kind = CodeLine::current()) {
@@ -34,7 +34,7 @@ inline void log_error(const std::string& line, const CodeLine& kind = CodeLine::
   log(LogLevel::error, line, kind);
 }
 
-/// Logs the line that `make` puts together; where there is no memory for it, nothing. For places that must not fail.
+/// Logs the line that `make` returns; logs nothing if there is no memory for it. For places that must not fail.
 template <class Make>
 void try_log(LogLevel level, Make make, const CodeLine& kind = CodeLine::current()) noexcept {
   try {

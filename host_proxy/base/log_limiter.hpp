@@ -1,5 +1,5 @@
 #pragma once
-/// @file Bounds how often one kind of message is logged, and counts equal ones.
+/// @file Limits how often one kind of message is logged, and counts equal messages.
 
 #include "plain_types/clock.hpp"
 #include "host_proxy/base/code_line.hpp"
@@ -14,8 +14,8 @@
 
 namespace gpusock::proxy {
 
-/// Messages are of one kind if one line of code logs them. Each second the first ten of a kind are written. One that
-/// equals the last of its kind is counted instead, and the count is written later. Not thread-safe.
+/// Messages are of one kind if one line of code logs them. In each second the first ten of a kind are written. A
+/// message that equals the last one of its kind is only counted, and the count is written later. Not thread-safe.
 class LogLimiter {
  public:
   static constexpr std::uint64_t kLinesPerWindow = 10;
@@ -28,7 +28,7 @@ class LogLimiter {
   };
   using Lines = std::vector<Line>;
 
-  /// What to write now, for a message that the program logs: perhaps nothing, perhaps the count of earlier ones too.
+  /// The lines to write now, for a message that the program logs: none, or the message, maybe with counts of others.
   Lines admit(const CodeLine& kind, LogLevel level, const std::string& message, std::uint64_t now_ns) {
     State& state = states_[{kind.file_name(), kind.line()}];
     if (state.lines == 0 || state.is_over(now_ns)) {
@@ -55,7 +55,7 @@ class LogLimiter {
     return lines;
   }
 
-  /// The counts that are still to be written: of kinds whose second is over.
+  /// The counts that are still to be written, of the kinds whose second is over.
   Lines overdue(std::uint64_t now_ns) {
     return take([now_ns](const State& state) { return state.is_over(now_ns); });
   }
@@ -63,20 +63,20 @@ class LogLimiter {
   Lines rest() {
     return take([](const State&) { return true; });
   }
-  /// Forgets all counts: they are another process's to write.
+  /// Forgets all counts. For a forked child: its parent writes them.
   void forget() { states_.clear(); }
 
  private:
   struct State {
     std::uint64_t window_start_ns = 0;
     std::uint64_t lines = 0;
-    std::uint64_t alike = 0;          ///< equal to `last`, and not written
-    std::uint64_t dropped = 0;        ///< other ones that were not written
+    std::uint64_t alike = 0;          ///< messages that equal `last` and were not written
+    std::uint64_t dropped = 0;        ///< other messages that were not written
     LogLevel level = LogLevel::warn;  ///< of `last`
     std::string last;
 
     bool is_over(std::uint64_t now_ns) const { return now_ns >= detail::later_ns(window_start_ns, kWindowNs); }
-    /// The message, with what was not written before it.
+    /// The message, with the counts of messages that were not written before it.
     std::string take_counts(const std::string& message) {
       std::string line = message;
       if (alike != 0) line += counted(std::exchange(alike, 0));

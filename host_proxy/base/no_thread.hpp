@@ -1,5 +1,5 @@
 #pragma once
-/// @file What to do where no thread can be started.
+/// @file What to advise if no thread can be started.
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -8,8 +8,8 @@
 
 namespace gpusock::proxy {
 
-/// What to raise, asked right after a thread could not be started. The operating system's error is the same (EAGAIN)
-/// where there is no memory for its stack.
+/// Says which limit to change. Call it right after a thread could not be started. The operating system's error does not
+/// say which: it is EAGAIN, too, if there is no memory for the thread's stack.
 inline const char* remedy_for_no_thread() {
   pthread_attr_t attributes;
   std::size_t bytes = 0;

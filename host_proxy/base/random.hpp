@@ -1,5 +1,5 @@
 #pragma once
-/// @file Unguessable bytes, from the operating system.
+/// @file Bytes that cannot be guessed, from the operating system.
 
 #include "plain_types/error.hpp"
 

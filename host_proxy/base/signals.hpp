@@ -1,5 +1,5 @@
 #pragma once
-/// @file Threads of the library receive no signals: those are the program's business. Nor does the library send it any.
+/// @file Blocks signals, which belong to the program: the library's threads receive none, and its writes cause none.
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,8 +9,8 @@
 
 namespace gpusock::proxy {
 
-/// Blocks all signals of the calling thread while it lives: threads that are started meanwhile have them blocked for
-/// good.
+/// Blocks all signals of the calling thread as long as this object lives. Threads that are started meanwhile keep them
+/// blocked.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -26,8 +26,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// While it lives, what the calling thread writes beyond the limit on the size of files (ulimit -f) fails with EFBIG.
-/// Without it SIGXFSZ would end the program.
+/// As long as this object lives, a write of the calling thread beyond the limit on file sizes (ulimit -f) fails with
+/// EFBIG. Otherwise SIGXFSZ would end the program.
 class FileSizeSignalBlocked {
  public:
   FileSizeSignalBlocked() {
@@ -41,7 +41,7 @@ class FileSizeSignalBlocked {
   ~FileSizeSignalBlocked() {
     const int error = errno;
     const timespec no_wait{};
-    if (!was_pending_) sigtimedwait(&signal_, nullptr, &no_wait);  // ours; the program's stays
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &no_wait);  // takes ours; an earlier one stays
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     errno = error;
   }

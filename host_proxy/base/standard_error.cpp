@@ -27,8 +27,8 @@ bool try_write(const std::string& text) {
   if (S_ISSOCK(facts.st_mode)) return ::send(STDERR_FILENO, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   const Descriptor again(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (again) return write_to(again.get(), text);
-  pollfd room{STDERR_FILENO, POLLOUT, 0};  // another user's, or no /proc: that there is room now is the best that can
-                                           // be known
+  pollfd room{STDERR_FILENO, POLLOUT, 0};  // another user's, or there is no /proc: then it can only be known whether
+                                           // there is room now
   return ::poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0 && write_to(STDERR_FILENO, text);
 }
 
@@ -37,7 +37,7 @@ bool try_write(const std::string& text) {
 void StandardError::write(std::string line) {
   if (dropped_ != 0)
     line.insert(0, "gpusock: " + std::to_string(dropped_) + " line(s) were lost: standard error was full\n");
-  if (line.size() > PIPE_BUF) {  // as much as a pipe takes whole or not at all
+  if (line.size() > PIPE_BUF) {  // more than a pipe takes in one piece
     line.resize(PIPE_BUF - 4);
     line += "...\n";
   }

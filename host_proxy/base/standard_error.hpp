@@ -1,5 +1,5 @@
 #pragma once
-/// @file Standard error, written to without ever waiting.
+/// @file Writes to standard error, and never waits.
 
 #include <cstdint>
 #include <string>

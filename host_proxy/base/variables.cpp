@@ -45,7 +45,7 @@ constexpr std::string_view kVariables[] = {
     "GPUSOCK_VM_CACHE",
 };
 
-/// How many letters must be inserted, removed or replaced to make one of the other.
+/// How many letters must be inserted, removed or replaced to turn one name into the other.
 std::size_t distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -81,7 +81,7 @@ void warn_of_unknown_variables() noexcept {
     if (!std::string_view(*variable).starts_with(kPrefix)) continue;
     try {
       if (const auto remark = remark_on_variable(*variable)) log_warn(*remark);
-    } catch (const std::bad_alloc&) {  // a warning less
+    } catch (const std::bad_alloc&) {  // the warning is lost
     }
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The environment variables that gpusock, its programs and its scripts read: all of them.
+/// @file All environment variables that gpusock, its programs and its scripts read.
 
 #include <optional>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gpusock::proxy {
 
-/// What to tell of a variable, as `NAME=value`: that nothing reads it, and which name was probably meant. Nothing if it
-/// is known, or not ours. GPUSOCK_TEST_… belong to the tests, whatever they are.
+/// The remark on a variable (`NAME=value`) that nothing reads: it says so, and names the one that was probably meant.
+/// Returns nothing if the variable is known, or not gpusock's. All names GPUSOCK_TEST_… are known: they are for tests.
 std::optional<std::string> remark_on_variable(std::string_view variable);
 
 /// Warns of variables that begin with GPUSOCK_ and that nothing reads. Once in a process.

@@ -8,7 +8,7 @@
 namespace gpusock::proxy {
 namespace {
 
-/// A peer may send any number of probes, which must not keep progress() from returning.
+/// The most notices that one progress() takes: a peer may send any number of probes.
 constexpr int kNoticesPerCall = 64;
 
 }  // namespace
@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "control messages are 
 
 ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, TakeNotice take_notice)
     : stream_(std::move(stream)), events_(events), take_notice_(std::move(take_notice)) {
-  outbox_.reserve(4 * sizeof(Notice));  // what the end of a connection has to say
+  outbox_.reserve(4 * sizeof(Notice));  // room for the notices that end a connection
 }
 
 void ControlChannel::say_ended(std::uint64_t final_position) {
@@ -43,7 +43,7 @@ void ControlChannel::probe() {
 
 bool ControlChannel::progress() {
   if (failed_) return false;
-  const bool received = read_notices();  // first: a peer that has closed in order does not take what we would write
+  const bool received = read_notices();  // first: a peer that has closed in order takes no more notices
   const bool sent = !failed_ && flush();
   return sent || received;
 }
@@ -55,7 +55,7 @@ void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
 }
 
 bool ControlChannel::flush() {
-  if (peer_closed_) outbox_.clear();  // to nobody
+  if (peer_closed_) outbox_.clear();  // the peer does not read them
   if (outbox_.empty() || !stream_->writable) return false;
   const iovec vector{outbox_.data(), outbox_.size()};
   const auto result = stream_->write({&vector, 1});
@@ -78,9 +78,9 @@ bool ControlChannel::read_notices() {
     if (result == -EAGAIN) break;
     if (result <= 0) {
       if (closed_) {
-        left_ = true;  // expected: the peer has received our closing
+        left_ = true;  // expected: the peer has received kClosed
       } else {
-        fail(ECONNRESET);  // the peer is gone, and has not sent a closing
+        fail(ECONNRESET);  // the peer is gone, and has not sent kClosed
       }
       break;
     }
@@ -105,10 +105,10 @@ void ControlChannel::take(const Notice& notice) {
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kClosed && peer_ended_) {
     peer_closed_ = true;
-    stream_->end_writing();  // so that the peer knows that its closing has arrived
+    stream_->end_writing();  // tells the peer that its kClosed has arrived
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kProbe) {
-    return;  // the operating system has acknowledged it
+    return;  // the operating system acknowledges it
   } else if (!take_notice_ || !take_notice_(notice.kind, notice.position)) {
     fail(EPROTO);
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which link is better.
+/// @file The order of the links, from the best to the worst.
 
 #include "plain_types/endpoint.hpp"
 
@@ -7,7 +7,7 @@
 
 namespace gpusock::proxy {
 
-/// All links, the best first: link=auto takes the first one that both peers have.
+/// All links, best first. link=auto takes the first one that both peers have.
 inline constexpr std::array kLinksBestFirst{LinkKind::p2p, LinkKind::verbs, LinkKind::fabric, LinkKind::tcp};
 static_assert(kLinksBestFirst.size() == kLinkKinds - 1);
 

@@ -16,12 +16,12 @@ std::unique_ptr<Link> make(LinkSetup& setup, const ProxySlots& slots, const Link
   table::RingPair link = rings_of(slots, by.slot, rings.link_rings());
   setup.use_own_words(link);
   if (!rings.are_copied()) setup.use_own_words(callers);
-  // Of rings that are copied, the copies' end: it writes what callers poll.
+  // The callers' rings as the proxy reaches them, to write what callers poll; the link's rings, unless copied.
   table::RingPair device = rings.are_copied() ? rings_of(slots, by.slot, rings.callers->proxy_rings()) : link;
   if (by.are_kernels) slots.use_device_words(callers, device);
   slots.view().setups[by.slot].rings = callers;
   if (!rings.are_copied()) return setup.make_link(device, std::move(stream), events);
-  link.tx.posted = device.tx.posted;  // the link gives room back in both rings
+  link.tx.posted = device.tx.posted;  // the link gives space back in both rings
   auto mirrored = std::make_unique<MirroredLink>(*copies, rings, device, link, *stream, events);
   mirrored->set_link(setup.make_link(mirrored->rings(), std::move(stream), mirrored->events()));
   return mirrored;

@@ -1,17 +1,16 @@
 #pragma once
-/// @file How a connection gets its link: what one kind of link has to agree on with the peer, and what it makes of
-/// that.
+/// @file How a connection gets its link: the interfaces by which each kind of link agrees with the peer, and is made.
 ///
-/// All kinds go through the same steps:
-///   1. LinkMaker::prepare(), when a socket is opened: begins what takes long (libfabric's look around).
-///   2. The acceptor: start() makes its half. Its message() is the offer.
-///   3. The connector: start() with that offer. Its message() is the answer. Or it refuses, and is offered the next
-///   kind.
-///   4. The acceptor: take_answer(). Then advance() until the link is known to carry bytes.
-///   5. Both: establish_link(), by make_link().
-/// A connection of plain TCP has steps 2 and 5 alone. The handshake (handshake_messages.hpp) sees to it that messages
-/// come whole and unaltered, from the peer that was authenticated. A link checks what they say: a peer that knows the
-/// secret may lie.
+/// All kinds of links take the same steps:
+///   1. When a socket is opened, LinkMaker::prepare() begins what takes long (libfabric's search for providers).
+///   2. The acceptor's start() makes its half of the link. The half's message() is the offer.
+///   3. The connector's start() takes that offer. Its half's message() is the answer. If the connector refuses the
+///      offer, the acceptor offers the next kind.
+///   4. The acceptor calls take_answer(), and then advance() until the link is known to carry bytes.
+///   5. Both sides call establish_link(), which calls make_link().
+/// A plain TCP connection takes only steps 2 and 5. The handshake (handshake_messages.hpp) ensures that messages arrive
+/// complete and unaltered, from the authenticated peer. Each link checks their contents: a peer that knows the secret
+/// may lie.
 
 #include "plain_types/endpoint.hpp"
 #include "host_proxy/links/link.hpp"
@@ -36,65 +35,65 @@ class DeviceCopies;
 /// The longest offer or answer, bytes.
 inline constexpr std::size_t kLinkMessageBytesMax = 512;
 
-/// What a link is wanted for.
+/// The connection for which a link is wanted.
 struct LinkRequest {
   bool acceptor = false;  ///< true on the side that listened
-  bool only = false;      ///< the acceptor's: true if both would take only this kind of link
+  bool only = false;      ///< acceptor: true if no other kind of link suits both sides
   bool kernels = false;   ///< true if only kernels use this side's socket; else host threads may, too
   SocketType type = SocketType::stream;
-  std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: as the kind likes it
-  std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its
-                                        ///< own
-  Endpoint local;  ///< of the connection on which the two agree: it shows which network leads to the peer
+  std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: the default of the kind of link
+  std::uint64_t record_ring_bytes = 0;  ///< records: capacity of both sides' rings, for kinds of links where each side
+                                        ///< makes its own
+  Endpoint local;  ///< this end of the TCP connection of the handshake: it shows which network leads to the peer
   Endpoint peer;
 
-  /// What rings of a kind where each side makes its own are to have; 0: as the kind likes it.
+  /// The capacity of the rings, for kinds of links where each side makes its own; 0: the default of the kind.
   std::uint64_t own_ring_bytes() const { return type == SocketType::seqpacket ? record_ring_bytes : ring_bytes; }
 };
 
-/// One connection's link in the making. Each side has one; the destructor gives back what it holds.
+/// One side's half of a link while it is set up. The destructor gives back what the half holds.
 class LinkSetup {
  public:
   virtual ~LinkSetup() = default;
 
   enum class State { waiting, ready, failed };
-  /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries
-  /// nothing fails.
+  /// Continues the work that takes time; does not wait. The acceptor calls it again after take_answer(): it fails if
+  /// the link carries nothing.
   virtual State advance() { return failure_.error != 0 ? State::failed : State::ready; }
 
-  /// What the peer must know: the acceptor's offer, or the connector's answer to it. Once ready.
+  /// What the peer must know: the acceptor's offer, or the connector's answer to it. Valid once ready.
   virtual std::span<const std::byte> message() const { return {}; }
 
-  /// The acceptor's: takes the connector's answer; false where it is invalid (failure() says why).
+  /// Takes the connector's answer, on the acceptor. False if the answer cannot be used; failure() says why.
   virtual bool take_answer(std::span<const std::byte> answer) {
     if (!answer.empty()) failure_ = {EPROTO, "the peer's answer has bytes that this link does not have"};
     return answer.empty();
   }
 
-  /// Why there will be no such link: an errno, and words for people.
+  /// Why the link cannot be made: an errno, and a text for users.
   struct Failure {
     int error = 0;
     std::string reason;
   };
   const Failure& failure() const { return failure_; }
 
-  /// What is not as good as it might be of a link that is made, and why: "p2p in GPU memory: …". Empty: nothing. The
-  /// acceptor's once it has the answer.
+  /// Which better form of this link is not used, and why: "p2p in GPU memory: …". Empty if there is none. On the
+  /// acceptor: valid after take_answer().
   const std::string& remark() const { return remark_; }
 
-  /// The memory of the rings. Once ready.
+  /// The memory of the rings. Valid once ready.
   const ConnectionRings& rings() const { return rings_; }
 
-  /// Replaces those addresses that are not the socket table's words.
+  /// Replaces the addresses of those words that this link keeps outside the socket table.
   virtual void use_own_words(table::RingPair& /*rings*/) const {}
 
-  /// Makes the link, on rings as the proxy reaches them. `stream` is the connection on which the two agreed; the link
-  /// keeps it, and takes it over after all that can fail. Once, last. `events` outlives the link.
+  /// Makes the link; call it once, as the last function. `rings`: as the proxy reaches them. `stream`: the handshake's
+  /// connection; the link takes it over, after everything that can fail. `events` must outlive the link.
   virtual std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                           LinkEvents& events) = 0;
 
  protected:
-  /// Does a part of the set-up; false where that fails, and failure() says why.
+  /// Does a part of the set-up. False if it throws std::system_error; failure() then says why.
   template <class Part>
   bool attempt(Part part) {
     try {
@@ -111,45 +110,45 @@ class LinkSetup {
   ConnectionRings rings_;
 };
 
-/// Who uses a link's socket.
+/// The callers that use a link's socket.
 struct LinkCallers {
   std::uint32_t slot = 0;
-  bool are_kernels = false;  ///< with sockets of their own
+  bool are_kernels = false;  ///< true if they are kernels with sockets of their own
 };
 
-/// Makes the link that was agreed on and publishes the rings in the slot's SocketSetup: the one place that knows
+/// Makes the link that was agreed on, and writes the rings into the slot's SocketSetup. Only this function knows
 /// whether callers' rings are copied (by `copies`), and whether callers poll words in device memory.
 std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, LinkCallers callers, DeviceCopies* copies,
                                      std::unique_ptr<ByteStream> stream, LinkEvents& events);
 
-/// One kind of link, as this context has it.
+/// Makes the links of one kind for this context.
 class LinkMaker {
  public:
   virtual ~LinkMaker() = default;
 
   virtual LinkKind kind() const = 0;
 
-  /// False if it has no ring memory now and will have some when another connection has ended.
+  /// False if it has no ring memory now, and will have some only when another connection has ended.
   virtual bool has_room(bool /*kernels*/) const { return true; }
 
-  /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is
-  /// asked again. Does not wait itself.
+  /// Called before a socket is opened whose connections may get this kind of link. Returns false if the opening must
+  /// wait; it is then called again. Does not wait itself.
   virtual bool prepare(const Endpoint& /*asked*/) { return true; }
 
-  /// Begins one side's half for one connection. `offer`: the connector's, what the acceptor has offered. `sink` is told
-  /// when advance() may get further. Never nullptr: if the link cannot be made, advance() fails.
+  /// Begins one side's half of a connection's link. `offer`: on the connector, the acceptor's offer. `sink` is notified
+  /// when advance() may get further. Never returns nullptr: if the link cannot be made, advance() fails.
   virtual std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
                                            ReadySink& sink) = 0;
 
-  /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any.
-  /// Does not wait.
+  /// Takes the events that its links share (completion queues); true if there were any. Called in each step, with the
+  /// step's time. Does not wait.
   virtual bool poll(std::uint64_t /*now_ns*/) { return false; }
 
-  /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
+  /// Does work that is not urgent. Called whenever the proxy looks for events of the network. Does not wait.
   virtual void maintain(std::uint64_t /*now_ns*/) {}
 
-  /// True if poll() must be called although no descriptor becomes readable: then the proxy's thread naps instead of
-  /// sleeping.
+  /// True if poll() must be called although no descriptor becomes readable. The proxy's thread then takes short naps
+  /// instead of sleeping.
   virtual bool wants_polling() const { return false; }
 };
 

@@ -9,11 +9,11 @@
 namespace gpusock::proxy {
 namespace {
 
-/// A copy that starts in one round may have ended in the next. Few, so that one connection does not keep the step from
-/// the others.
+/// There are several rounds, as a copy that starts in one may have ended in the next. There are few, so that one
+/// connection does not keep the step from the others.
 constexpr int kRoundsPerCall = 8;
 
-/// The rings that the link works on: its own words where the slot's are the callers'.
+/// The rings that the link works on: it has words of its own in place of those that callers use.
 table::RingPair with_own_words(table::RingPair host, const table::RingPair& callers, std::uint64_t& tx_committed,
                                std::uint64_t& rx_committed) {
   host.tx.committed = &tx_committed;
@@ -43,7 +43,7 @@ bool MirroredLink::progress() {
   return rounds != 0;
 }
 
-/// One turn of the copies in both directions and of the link between them.
+/// Does one round: the copies in both directions, and the link's progress between them.
 bool MirroredLink::move() {
   if (failed_) return false;
   bool moved = out_.step();
@@ -70,7 +70,7 @@ bool MirroredLink::watches_memory() const {
   return !failed_ && (out_.busy() || in_.busy() || polls_ || link_->watches_memory());
 }
 
-/// Callers learn of an end, and of a failure, once they can have all that came before it.
+/// Reports an end, or a failure, to callers once they can receive all bytes before it.
 void MirroredLink::pass_on_events() {
   if (final_ && (read_shut_down_ || static_cast<std::int64_t>(in_.position() - *final_) >= 0)) {
     events_.on_ended(*final_);
@@ -82,7 +82,8 @@ void MirroredLink::pass_on_events() {
   }
 }
 
-/// Fails for a reason that the network does not know of. A reset: the peer must not take it for an orderly end.
+/// Fails for a reason that the network does not know. Resets the connection, so that the peer does not see an orderly
+/// end.
 void MirroredLink::fail(int error) {
   failed_ = true;
   log_warn("a connection with rings in device memory ended: " + describe_errno(error));

@@ -1,10 +1,10 @@
 #pragma once
-/// @file Callers' rings in device memory, on any link: the link has rings in host memory, and the proxy copies the
-/// bytes between the two.
+/// @file Lets any link serve callers' rings in device memory: the link has rings in host memory, and the proxy copies
+/// the bytes between the two.
 ///
-/// Of the four words two are doubled. What callers have committed becomes the link's to send once it has been copied,
-/// and what the link has delivered becomes the callers' once it has been copied. Space is given back in both rings by
-/// one word. So a link's credits are what callers have consumed, and no byte is overwritten while it is copied.
+/// Of the four words, the two `committed` exist twice: the link may send what callers have committed once it is copied,
+/// and callers may read what the link has delivered once it is copied. Each `consumed` gives space back in both rings.
+/// So the link's credit is what callers have consumed, and no byte is overwritten while it is copied.
 
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/memory/ring_mirror.hpp"
@@ -20,15 +20,16 @@ namespace gpusock::proxy {
 
 class MirroredLink final : public Link, private LinkEvents {
  public:
-  /// `callers`, `host`: both pairs of rings as the proxy reaches them, with the slot's words; `host.rx.committed` may
-  /// be another word, which then says how much has arrived. `memory` owns their memory. The references outlive this.
+  /// Both `callers` and `host` are pairs of rings as the proxy reaches them, with the slot's words. `host.rx.committed`
+  /// may be another word, which then says how much has arrived. `memory` owns the memory of both. The references must
+  /// outlive this object.
   MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, const table::RingPair& callers,
                const table::RingPair& host, ByteStream& stream, LinkEvents& events);
 
-  /// What the link works on: the rings in host memory, and the receiver of its events.
+  /// What the link is made with: the rings in host memory, and the receiver of its events.
   const table::RingPair& rings() const { return host_; }
   LinkEvents& events() { return *this; }
-  /// Hands the link over, which has `stream`. Once, before anything else.
+  /// Takes over the link, which owns `stream`. Call it once, before any function of Link.
   void set_link(std::unique_ptr<Link> link) { link_ = std::move(link); }
 
   bool progress() override;
@@ -53,16 +54,16 @@ class MirroredLink final : public Link, private LinkEvents {
   void on_sending_failed(int error) override { events_.on_sending_failed(error); }
   void on_failed(int error) override { links_error_ = error; }
 
-  ByteStream& stream_;  // link_ has it
+  ByteStream& stream_;  // link_ owns it
   LinkEvents& events_;
-  std::uint64_t tx_committed_;  // the doubled words
+  std::uint64_t tx_committed_;  // the link's own words
   std::uint64_t rx_committed_;
-  bool polls_;  // there is no event for what arrives
+  bool polls_;  // no event reports arriving bytes
   table::RingPair host_;
   RingMirror out_;
   RingMirror in_;
   std::unique_ptr<Link> link_;
-  std::optional<std::uint64_t> final_;  // events that wait for the copies of what came before them
+  std::optional<std::uint64_t> final_;  // events that wait until the bytes before them are copied
   int links_error_ = 0;
   bool end_wanted_ = false;
   bool end_sent_ = false;

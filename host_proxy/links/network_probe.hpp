@@ -1,8 +1,8 @@
 #pragma once
-/// @file When a link asks whether its network still carries anything. A fabric or a NIC may not report
-/// that a write was lost, and a sender that waits for credit writes nothing at all. The TCP connection of the
-/// control channel reports a lost network, but only while it has something to deliver: a probe. The peer's operating
-/// system acknowledges it, so a peer that is slow, stopped, or does not read is not taken for a lost one.
+/// @file Decides when a link sends a probe, to find out whether its network still carries anything. A fabric or a NIC
+/// may not report that a write was lost, and a sender that waits for credit writes nothing at all. The TCP connection
+/// of the control channel reports a lost network, but only while it has something to deliver: the probe. The peer's
+/// operating system acknowledges it, so a peer that is slow, stopped, or does not read is not taken for a lost one.
 
 #include "plain_types/clock.hpp"
 
@@ -13,13 +13,13 @@ namespace gpusock::proxy {
 
 class NetworkProbe {
  public:
-  /// The first probe is due after this long without news; each further one after twice as long as the one before it, up
-  /// to kLastNs.
+  /// The first probe is due after kFirstNs without news. The time to each further one is twice the time before, but at
+  /// most kLastNs.
   static constexpr std::uint64_t kFirstNs = 1'000'000'000;
   static constexpr std::uint64_t kLastNs = 64'000'000'000;
 
-  /// True if a probe is due now. `waits`: this side waits for the peer; `news`: a number that each sign of the peer
-  /// changes.
+  /// True if a probe is due now. `waits`: true if this side waits for the peer. `news`: a number that changes with each
+  /// sign of life from the peer.
   bool is_due(std::uint64_t now_ns, bool waits, std::uint64_t news) {
     const bool waited = due_ns_ != detail::kNever;
     if (waits && waited && news == news_ && now_ns < due_ns_) return false;
@@ -30,7 +30,7 @@ class NetworkProbe {
     return due;
   }
 
-  /// When to ask is_due() again; kNever: only when something has happened.
+  /// When to call is_due() again; kNever: only after an event.
   std::uint64_t due_ns() const { return due_ns_; }
 
  private:

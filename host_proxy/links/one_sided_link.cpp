@@ -11,7 +11,7 @@ namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
-/// Writes that one step starts at most: a producer that never pauses must not keep the proxy from other connections.
+/// The most writes that one step starts: a producer that never pauses must not keep the proxy from other connections.
 constexpr int kWritesPerStep = 8;
 
 }  // namespace
@@ -38,7 +38,7 @@ OneSidedLink::~OneSidedLink() {
 bool OneSidedLink::progress() {
   if (failed_) return false;
   bool moved = channel_->poll();
-  moved |= receive();  // first: what has arrived is there, though the peer may be gone
+  moved |= receive();  // first: arrived bytes are valid even if the peer is gone
   if (!failed_) moved |= control_.progress();
   if (!failed_ && control_.peer_closed() && !has_drained())
     fail(EPROTO, "the peer closed the connection without its last notices");
@@ -62,7 +62,7 @@ bool OneSidedLink::transmit() {
   return moved || writes != 0;
 }
 
-/// Writes what can go at once: to the end of what the peer granted, of its ring, or of this one.
+/// Writes as much as one write can carry: up to the end of the peer's credit, of its ring, or of this ring.
 bool OneSidedLink::write_some() {
   const std::uint64_t ready = tx_.readable();
   if (ready == ringbuf::kRingCorrupt) {
@@ -87,7 +87,7 @@ bool OneSidedLink::write_some() {
   return result == 0;
 }
 
-/// Frees ring space whose bytes the network reads no more.
+/// Gives ring space back whose bytes the network reads no more.
 bool OneSidedLink::give_back() {
   const std::uint64_t bytes = channel_->completed() - given_back_;
   if (bytes == 0) return false;
@@ -96,12 +96,12 @@ bool OneSidedLink::give_back() {
   return true;
 }
 
-/// True while bytes of this side may not have reached the peer's host: some wait for room there, are being written, or
+/// True if bytes of this side may not have reached the peer's host: bytes wait for room there, are being written, or
 /// were written after the last probe and are not acknowledged.
 bool OneSidedLink::waits_for_peer() {
   if (failed_ || closed_said_) return false;
   if (!channel_->all_complete()) return true;
-  if (stopped_ || peer_reads_no_more_) return false;  // what is left is said on the control channel
+  if (stopped_ || peer_reads_no_more_) return false;  // only notices on the control channel are left
   const std::uint64_t sent = channel_->sent();
   return tx_.readable() != sent - given_back_ || (sent != probed_ && channel_->peer_consumed() != sent);
 }
@@ -125,9 +125,9 @@ void OneSidedLink::end_sending() {
   }
 }
 
-/// True if everything is sent that ever will be. If the peer reads no more, nobody gets what is left in the ring.
+/// True if this side will send nothing more. If the peer reads no more, the bytes left in the ring are not sent.
 bool OneSidedLink::sending_is_over() {
-  const bool over = peer_reads_no_more_ || (end_wanted_ && tx_.readable() == 0);  // being sent is still in the ring
+  const bool over = peer_reads_no_more_ || (end_wanted_ && tx_.readable() == 0);  // bytes being sent are still in it
   return over && channel_->is_open() && channel_->all_complete();
 }
 
@@ -137,7 +137,7 @@ bool OneSidedLink::receive() {
   const std::uint64_t credited = channel_->credited();
   const std::uint64_t read_to = Ref(*rx_.consumed).load(ringbuf::kAcquire);  // P2, pairs with C2
   std::uint64_t consumed = discards_ ? credited : read_to - rx_.start;
-  // Read after `consumed`: callers may consume at once what a NIC commits.
+  // Read this after `consumed`: callers may consume bytes as soon as a NIC has committed them.
   const std::uint64_t arrived = channel_->arrived();
   const std::uint64_t lead = consumed - arrived;
   callers_lead_ = channel_->callers_may_lead() && lead != 0 && lead <= rx_.memory.capacity;
@@ -150,7 +150,7 @@ bool OneSidedLink::receive() {
   }
   const bool moved = arrived != arrived_ && pass_on(arrived);
   const bool credit_went = !failed_ && return_credit(consumed);
-  return moved || (credit_went && channel_->is_silent());  // else the step is due to an event, and another will follow
+  return moved || (credit_went && channel_->is_silent());  // else an event caused this step, and another follows
 }
 
 /// True if the peer has written no more than it was granted, and no more than it has announced.
@@ -160,7 +160,7 @@ bool OneSidedLink::is_possible(std::uint64_t arrived, std::uint64_t consumed) co
          arrived <= peer_final_;
 }
 
-/// Lets callers have what has arrived. True if that was the link's to do.
+/// Passes arrived bytes on to callers. True if the link had to commit them.
 bool OneSidedLink::pass_on(std::uint64_t arrived) {
   const bool commits = !channel_->commits() && !discards_;
   if (commits) {
@@ -181,7 +181,7 @@ void OneSidedLink::tell_end() {
   if (arrived_ == peer_final_) events_.on_ended(rx_.start + peer_final_);
 }
 
-/// Tells the peer what was consumed when that is worth a write, or when the peer may be waiting for just that. True if
+/// Reports consumed bytes to the peer if they are worth a write, or if the peer may be waiting for just these. True if
 /// a write has started.
 bool OneSidedLink::return_credit(std::uint64_t consumed) {
   const std::uint64_t credited = channel_->credited(), ring = rx_.memory.capacity;
@@ -205,8 +205,8 @@ void OneSidedLink::end_receiving() {
   control_.say_read_shut_down();
 }
 
-/// If there is no event for what the peer writes, the peer may use up its credit while the proxy sleeps. So callers
-/// must then ring when they consume, however much has arrived by now.
+/// If no event reports what the peer writes, the peer may use up its credit while the proxy sleeps. Callers must then
+/// ring when they consume, however much has arrived so far.
 bool OneSidedLink::waits_for_credit() const {
   const std::uint64_t granted = channel_->credited() + rx_.memory.capacity - arrived_;
   return !failed_ && !discards_ && peer_stopped_ == kUnsaid &&
@@ -290,7 +290,7 @@ void OneSidedLink::on_peer_read_shut_down() {
   events_.on_peer_read_shut_down();
 }
 
-/// What has arrived before a failure is for callers.
+/// Callers still receive the bytes that arrived before the failure.
 void OneSidedLink::on_failed(int error) {
   if (failed_) return;
   failed_ = true;

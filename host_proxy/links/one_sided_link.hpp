@@ -1,14 +1,14 @@
 #pragma once
-/// @file The link whose bytes are one-sided writes into the peer's ring (verbs, fabric). How each side ends is agreed
-/// on the control channel.
+/// @file The link that sends bytes by one-sided writes into the peer's ring (verbs, fabric). The two sides agree on the
+/// control channel how each of them ends.
 ///
-/// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is
-/// complete. A byte of the peer's rx ring is overwritten only once the peer's credit has passed it.
+/// When bytes may be overwritten: a byte of the tx ring is given back to callers when the write that carries it is
+/// complete. A byte of the peer's rx ring is overwritten only after the peer's credit has passed it.
 ///
 /// Each direction ends with three notices. The sender sends `stopped` with the number of bytes that it ever wrote, once
 /// all writes are complete. The receiver sends `quiet` with the number of its credits, once it has all bytes. The
 /// sender sends `drained`, once it has all credits. When both directions are drained nothing is under way, so the
-/// connection's memory and keys are free for other use: only then the link sends that it is closed.
+/// connection's memory and keys are free for other use: only then does the link announce that it is closed.
 
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/link.hpp"
@@ -25,7 +25,7 @@ namespace gpusock::proxy {
 
 class OneSidedLink final : public Link, private LinkEvents {
  public:
-  /// `rings`: as the proxy reaches them. `events` outlives the link.
+  /// Works on `rings` as the proxy reaches them. `events` must outlive the link.
   OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
                const table::RingPair& rings, LinkEvents& events);
   ~OneSidedLink();
@@ -68,7 +68,7 @@ class OneSidedLink final : public Link, private LinkEvents {
   static constexpr std::uint64_t kUnsaid = ~std::uint64_t{0};
 
   std::unique_ptr<OneSidedChannel> channel_;
-  ByteStream& stream_;  // control_ has it
+  ByteStream& stream_;  // control_ owns it
   ringbuf::ByteConsumer<> tx_;
   std::uint64_t tx_start_;
   table::RingSetup rx_;
@@ -77,15 +77,15 @@ class OneSidedLink final : public Link, private LinkEvents {
   NetworkProbe probe_;
 
   // Bytes of the connection.
-  std::uint64_t given_back_ = 0;          // of the tx ring, to its callers
-  std::uint64_t unsent_ = 0;              // committed and waiting, when last looked
+  std::uint64_t given_back_ = 0;          // of the tx ring, to callers
+  std::uint64_t unsent_ = 0;              // committed and not sent, at the last look
   std::uint64_t probed_ = 0;              // sent before the last probe
-  std::uint64_t arrived_ = 0;             // passed on
-  std::uint64_t uncredited_ = 0;          // consumed and not told, when last looked
-  bool callers_lead_ = false;             // they had consumed what had not arrived yet, when last looked
-  std::uint64_t peer_final_ = kUnsaid;    // the peer will send so many
-  std::uint64_t peer_stopped_ = kUnsaid;  // the peer has sent so many
-  std::uint64_t peer_quiet_ = kUnsaid;    // credits
+  std::uint64_t arrived_ = 0;             // arrived, and passed on
+  std::uint64_t uncredited_ = 0;          // consumed and not reported, at the last look
+  bool callers_lead_ = false;             // at the last look they had consumed more than had arrived
+  std::uint64_t peer_final_ = kUnsaid;    // how many the peer will send
+  std::uint64_t peer_stopped_ = kUnsaid;  // how many the peer has sent
+  std::uint64_t peer_quiet_ = kUnsaid;    // how many credits the peer has sent
   bool peer_drained_ = false;
   bool peer_reads_no_more_ = false;
   bool discards_ = false;  // this side reads no more

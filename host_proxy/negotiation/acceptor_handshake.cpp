@@ -70,7 +70,7 @@ class AcceptorHandshake final : public Handshake {
     return true;
   }
 
-  /// A record lies in one piece in both sides' rings, so these have the same size where each side makes its own.
+  /// Agrees on one size of rings, if each side makes its own: a record lies in one piece in the rings of both sides.
   void agree_on_rings(const Hello& hello, Reply& reply) {
     const std::uint32_t theirs = hello.record_ring_bytes;
     reply.record_ring_bytes = std::min(own_record_ring_bytes(), theirs);
@@ -93,7 +93,7 @@ class AcceptorHandshake final : public Handshake {
     return true;
   }
 
-  /// Begins with the best link that was not tried yet; fails with this error if none is left.
+  /// Begins to offer the best link that was not tried yet. Fails with this error if none is left.
   void offer_next(int error) {
     for (LinkMaker* maker : resources_.makers) {
       if ((left_ & link_bit(maker->kind())) == 0) continue;

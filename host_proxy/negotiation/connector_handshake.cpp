@@ -69,10 +69,10 @@ class ConnectorHandshake final : public Handshake {
       fail(peers_reason(header.error));
     } else if (header.kind == NegotiationMessage::kReady && answered) {
       state_ = State::done;
-    } else if (header.kind == NegotiationMessage::kRefusal && answered) {  // it does not accept our answer
+    } else if (header.kind == NegotiationMessage::kRefusal && answered) {  // the peer refuses our answer
       setup_.reset();
       remember_peers(*received);
-    } else if (header.kind == NegotiationMessage::kRefusal && take_from_left(header.link)) {  // it has no offer
+    } else if (header.kind == NegotiationMessage::kRefusal && take_from_left(header.link)) {  // it offers none
       remember_peers(*received);
     } else if (header.kind == NegotiationMessage::kOffer && setup_ == nullptr && take_from_left(header.link)) {
       start_link(*maker_of(header.link), received->bytes);
@@ -95,14 +95,14 @@ class ConnectorHandshake final : public Handshake {
     return state_ == State::waiting;
   }
 
-  /// Each link is tried once.
+  /// Removes the link from those that are left. False if it is not among them: each link is tried only once.
   bool take_from_left(std::uint16_t link) {
     if (!std::has_single_bit(link) || (left_ & link) == 0) return false;
     left_ &= static_cast<std::uint16_t>(~link);
     return true;
   }
 
-  /// Tells the peer why, and fails.
+  /// Sends the error to the peer, and fails.
   void refuse(int error) {
     send_proven(Confirm{.error = static_cast<std::uint16_t>(error)});
     fail(error);

@@ -17,13 +17,13 @@
 namespace gpusock::proxy {
 namespace {
 
-/// The longest reason that is kept of one link, bytes; the peer's words are cut and made printable.
+/// The most bytes that are kept of the reason against one link. A reason from the peer is also made printable.
 constexpr std::size_t kReasonBytesMax = 160;
 
-/// How many of the peer's bytes a message shows.
+/// How many of the peer's bytes an error text shows.
 constexpr std::size_t kShownBytesMax = 24;
 
-/// What a peer has sent, up to the end of its first line, in print.
+/// The beginning of what a peer has sent, up to the end of its first line, made printable.
 std::string shown(std::string_view sent) {
   std::string text(sent.substr(0, std::min({sent.size(), sent.find_first_of("\r\n"), kShownBytesMax})));
   for (char& letter : text) {
@@ -32,7 +32,7 @@ std::string shown(std::string_view sent) {
   return "'" + text + "'";
 }
 
-/// "p2p tcp"
+/// The names of these links: "p2p tcp".
 std::string names_of(std::uint16_t links) {
   std::string names;
   for (const LinkKind kind : kLinksBestFirst) {
@@ -138,7 +138,7 @@ bool Handshake::flush() {
   return true;
 }
 
-/// Reads until this many bytes of the current message are there, and no more.
+/// Reads until this many bytes of the current message are there, and no further. False if it must wait or has failed.
 bool Handshake::fill(std::size_t bytes) {
   while (inbox_.size() < bytes) {
     char buffer[256];
@@ -159,7 +159,7 @@ bool Handshake::fill(std::size_t bytes) {
   return true;
 }
 
-/// Checks how the current message begins. Notes what gives a peer away that speaks another protocol.
+/// Checks how the current message begins. False if the peer speaks another protocol or version; notes what shows that.
 bool Handshake::is_ours() {
   constexpr std::size_t kDigitAt = kMagic.size() - 1;
   if (std::memcmp(inbox_.data(), kMagic.data(), std::min(inbox_.size(), kMagic.size())) != 0) {
@@ -167,7 +167,7 @@ bool Handshake::is_ours() {
     if (!understood_) oddity_ = other_version ? "it is of another version" : "it sent " + shown(inbox_);
     return false;
   }
-  // No reply begins as the hello did: the nonces differ.
+  // A reply never equals the hello: their nonces differ.
   if (!understood_ && !hello_.empty() && inbox_ == hello_) {
     oddity_ = "it sent back what it was sent";
     return false;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Agreeing on a link with a gpusock peer, over a TCP connection that was just made. See handshake_messages.hpp.
+/// @file The handshake: two gpusock peers agree on a link, over a new TCP connection. See handshake_messages.hpp.
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/negotiation/handshake_messages.hpp"
@@ -17,16 +17,16 @@ namespace gpusock::proxy {
 
 class DeviceCopies;
 
-/// What this side has for its connections.
+/// What this side can use for its connections.
 struct LinkResources {
   std::vector<LinkMaker*> makers;       ///< the kinds of links, best first
-  DeviceCopies* copies = nullptr;       ///< nullptr where no rings are in device memory
-  std::uint64_t record_ring_bytes = 0;  ///< records: rings where each side makes its own, unless the endpoint says
-                                        ///< otherwise
+  DeviceCopies* copies = nullptr;       ///< nullptr if no rings are in device memory
+  std::uint64_t record_ring_bytes = 0;  ///< records: capacity of rings that each side makes itself, unless the
+                                        ///< endpoint gives one
   std::string secret;
   std::uint64_t ring_bytes_max = ~std::uint64_t{0};  ///< the largest rings that a connection can have here
 
-  /// nullptr if there is no such link here.
+  /// The maker of this link; nullptr if there is no such link here.
   LinkMaker* maker_of(LinkKind kind) const {
     const auto found = std::find_if(makers.begin(), makers.end(),
                                     [kind](const LinkMaker* maker) { return maker->kind() == kind; });
@@ -50,13 +50,13 @@ class Handshake {
   int error() const { return error_; }                                   ///< failed: an errno
   LinkKind kind() const { return kind_; }                                ///< done: what was agreed on
   std::unique_ptr<LinkSetup> take_setup() { return std::move(setup_); }  ///< done: ready to be established
-  /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was
-  /// taken.
+  /// Why no better link was chosen: "verbs: no RDMA device has this address; …". Empty if the best one was.
   const std::string& reasons() const { return reasons_; }
-  /// True if one of them is that all memory for that link is in use.
+  /// True if one of the reasons is that all memory for a link is in use.
   bool found_no_room() const { return found_no_room_; }
   /// What the peer does that a gpusock peer would not, and what to do about it: "the peer does not speak gpusock: …".
-  /// Once the peer has shown that it speaks gpusock: empty, or that the two have no link in common.
+  /// Once the peer has shown that it speaks gpusock: why the two do not fit (on the connector: their secrets or types
+  /// differ; on both: they have no link in common), or empty.
   std::string mismatch() const;
   /// True if the peer has sent what no gpusock peer sends; false if it is just silent.
   bool is_foreign() const { return !oddity_.empty(); }
@@ -72,13 +72,13 @@ class Handshake {
   std::uint16_t own_links() const;
   LinkMaker* maker_of(std::uint16_t link) const;
 
-  /// Begins this side's half of a link, for the acceptor's offer.
+  /// Begins this side's half of a link. `offer`: on the connector, the acceptor's offer.
   void start_link(LinkMaker& maker, std::span<const std::byte> offer);
-  /// This side cannot make the link that it began: tells the peer why, and returns the errno.
+  /// Gives up the link that this side began and cannot make. Tells the peer why, and returns the errno.
   int refuse_link();
 
   State fail(int error);
-  /// The two have no link in common. `theirs`: the peer's links; 0 if it did not say.
+  /// Fails because the two have no link in common. `theirs`: the peer's links; 0 if it did not say.
   State fail_without_link(std::uint16_t theirs);
   bool flush();  ///< true when all is sent
 
@@ -103,12 +103,12 @@ class Handshake {
     NegotiationMessage header;
     std::span<const std::byte> bytes;  ///< valid until the next message is received
   };
-  /// The next message about links. A proof that is not the peer's fails the handshake, too.
+  /// The next negotiation message, once all of it has arrived. A wrong proof fails the handshake, too.
   std::optional<ReceivedMessage> receive_message();
 
   /// Adds bytes to the transcript, which proofs cover.
   void note(const void* bytes, std::size_t count) { transcript_.append(static_cast<const char*>(bytes), count); }
-  /// The proof that this side makes, the acceptor or the connector.
+  /// The proof of one side, the acceptor or the connector, for the transcript so far.
   Proof prove(bool acceptor) const;
   /// Adds a message to the transcript. True if its proof is the peer's.
   template <class Message>
@@ -117,7 +117,7 @@ class Handshake {
     return equal(prove(!request_.acceptor), message.proof);
   }
   static bool equal(const Proof& a, const Proof& b);
-  /// The errno for the caller: the peer's, if it is one that a peer may name, else EPROTO.
+  /// The errno for the caller: the peer's error if a peer may name it, else EPROTO.
   static int peers_reason(int error);
 
   void remember(std::uint16_t link, const LinkSetup::Failure& failure);
@@ -150,15 +150,15 @@ class Handshake {
   std::string hello_;        // this side's first message, sent before anything was received
   std::string oddity_;       // what shows that the peer does not speak gpusock: "it sent …"
   std::string unlinked_;     // "the peers have no link in common (…)", if that is so
-  bool hung_up_ = false;     // the peer, before it had said anything that shows what it speaks
+  bool hung_up_ = false;     // the peer ended the stream, or the connection broke
   bool understood_ = false;  // the peer has sent a message of gpusock
 };
 
-/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink`
-/// is notified when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
+/// Makes the half of the side that connected. `asked`: what its caller connects to, with the wanted link, type and
+/// rings. `sink` is notified when advance() may get further though nothing was received. `kernels`: as in LinkRequest.
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
                                                     const Endpoint& asked, ReadySink& sink, bool kernels = false);
-/// The side that accepted; `asked` is what its caller listens at.
+/// Makes the half of the side that accepted. `asked`: what its caller listens at.
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
                                                    const Endpoint& asked, ReadySink& sink, bool kernels = false);
 

@@ -12,11 +12,11 @@
 ///                          ◀─────  NegotiationMessage    the connection is made (kReady), or no link is left (kNone)
 // clang-format on
 ///
-/// A proof is the HMAC-SHA256 of all messages so far, of both sides, and of the side's name, with the shared secret as
-/// its key. (Without a secret the key is empty: then a proof only shows that both sides read the same messages.) Every
+/// A proof is the HMAC-SHA256 of the side's name and of all messages of both sides so far. Its key is the shared
+/// secret. (Without a secret the key is empty; a proof then only shows that both sides read the same messages.) Every
 /// message after Hello ends with a proof, so that no program in between can make a peer refuse a link. Nonces are
-/// fresh, so that a recorded handshake is of no use. The acceptor gives no memory to a connector before its first
-/// proof. A side that finds an error names it in `error` and closes.
+/// fresh, so that a recorded handshake is of no use. The acceptor gives no memory to a connector before the connector's
+/// first proof. A side that finds an error names it in `error` and closes.
 
 #include "plain_types/endpoint.hpp"
 
@@ -42,17 +42,17 @@ struct Hello {
   std::array<char, 8> magic = kMagic;
   std::uint16_t links = 0;
   std::uint16_t type = 0;               ///< 0: a stream, 1: records
-  std::uint32_t record_ring_bytes = 0;  ///< records: the largest rings that this side makes of its own
+  std::uint32_t record_ring_bytes = 0;  ///< records: the largest rings that this side makes itself
   std::uint64_t features = 0;           ///< none yet; a side uses what both have
   Nonce nonce{};
 };
 
 struct Reply {
   std::array<char, 8> magic = kMagic;
-  std::uint16_t links = 0;              ///< what may be offered: of those in Hello
+  std::uint16_t links = 0;              ///< the links of Hello that may be offered
   std::uint16_t error = 0;              ///< an errno: why there will be no connection
-  std::uint32_t record_ring_bytes = 0;  ///< records: of both sides' rings where each makes its own; at most Hello's
-  std::uint64_t features = 0;           ///< of those in Hello
+  std::uint32_t record_ring_bytes = 0;  ///< records: capacity of rings that each side makes itself; at most Hello's
+  std::uint64_t features = 0;           ///< the features of Hello that both have
   Nonce nonce{};
   Proof proof{};
 };
@@ -69,7 +69,7 @@ struct NegotiationMessage {
   enum Kind : std::uint16_t {
     kOffer,    ///< acceptor: offers this link; the payload is the link's
     kAnswer,   ///< connector: takes this link; the payload is the link's
-    kRefusal,  ///< either: not this link; the payload says why in words, `error` is an errno
+    kRefusal,  ///< either: not this link; the payload says why as a text, `error` is an errno
     kReady,    ///< acceptor: the connection is made
     kNone,     ///< acceptor: no link is left; `error` is an errno
   };
@@ -77,7 +77,7 @@ struct NegotiationMessage {
   std::uint16_t kind = kNone;
   std::uint16_t link = 0;  ///< exactly one bit
   std::uint16_t error = 0;
-  std::uint16_t bytes = 0;  ///< kLinkMessageBytesMax at most
+  std::uint16_t bytes = 0;  ///< at most kLinkMessageBytesMax
 };
 
 static_assert(sizeof(Hello) == 56 && sizeof(Reply) == 88 && sizeof(Confirm) == 48 && sizeof(NegotiationMessage) == 16);

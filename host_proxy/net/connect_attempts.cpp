@@ -11,7 +11,7 @@ namespace {
 
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
-/// How much an error says of the host: that with the higher number is told.
+/// How much an error says about the host: the error with the highest weight is reported.
 int weight_of(int error) {
   switch (error) {
     case 0:

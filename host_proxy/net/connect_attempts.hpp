@@ -1,5 +1,5 @@
 #pragma once
-/// @file Connecting to an endpoint of several addresses: in their order, until one takes the connection.
+/// @file Connects to an endpoint of several addresses: tries them in order until one accepts the connection.
 
 #include "host_proxy/net/network.hpp"
 
@@ -7,28 +7,28 @@
 
 namespace gpusock::proxy {
 
-/// The addresses of one endpoint, and what became of those that were tried. It moves on from an address to which no
-/// connection is made. It stops if this host lacks descriptors or memory: no other address would help then.
+/// Tries the addresses of one endpoint, and keeps their errors. If an address fails, goes on with the next one. Stops
+/// if this host lacks descriptors or memory, because no other address would help then.
 class ConnectAttempts {
  public:
   explicit ConnectAttempts(const Endpoint& to) : to_(to) {}
 
-  /// Begins to connect to the next address; nullptr if none is left (error()). The stream may still fail: then call
+  /// Begins to connect to the next address; nullptr if none is left: see error(). The stream may still fail: then call
   /// note_failure() before the next call.
   std::unique_ptr<ByteStream> start_next(Network& network);
 
   /// True if there are addresses that were not tried.
   bool has_more() const { return next_ < to_.addresses(); }
 
-  /// An address did not take the connection: an errno.
+  /// Call this when an address did not accept the connection. `error` is an errno.
   void note_failure(int error);
 
-  /// The endpoint with the address tried last alone.
+  /// The endpoint with only the address that was tried last.
   const Endpoint& current() const { return current_; }
 
-  /// Why no address took the connection, as an errno: the most telling of the errors. A lack of descriptors or memory
-  /// comes first, then ECONNREFUSED, which says that the host is there. An error of the way there (EHOSTUNREACH,
-  /// ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT) says the least. Of equals, the last one.
+  /// Why no address accepted the connection, as an errno: the error that says most. A lack of descriptors or memory
+  /// comes first, then ECONNREFUSED, which says that the host is there. An error on the way there (EHOSTUNREACH,
+  /// ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT) says the least. Among equal ones the last error counts.
   int error() const { return error_; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The network as the proxy sees it: non-blocking byte streams. Production hands in the operating system's TCP; a
-/// simulator hands in its own.
+/// @file The network as the proxy sees it: non-blocking byte streams. Production uses the operating system's TCP; a
+/// simulator uses its own network.
 
 #include "plain_types/endpoint.hpp"
 #include "host_proxy/net/tcp_info.hpp"
@@ -13,7 +13,7 @@
 
 namespace gpusock::proxy {
 
-/// Somebody to tell that a stream or listener may have something to do.
+/// Is notified when a stream or listener may have something to do.
 class ReadySink {
  public:
   virtual void on_ready() = 0;
@@ -22,27 +22,27 @@ class ReadySink {
   ~ReadySink() = default;
 };
 
-/// A connected, or connecting, byte stream. Every call returns at once: a count, or a negated errno (-EAGAIN: not now).
+/// A connected or connecting byte stream. Each call returns at once: a count, or a negated errno (-EAGAIN: not now).
 class ByteStream {
  public:
   virtual ~ByteStream() = default;  ///< closes; unread or unsent bytes may be lost
 
   virtual std::int64_t read(std::span<const iovec> into) = 0;  ///< 0: the peer ended its direction
   virtual std::int64_t write(std::span<const iovec> from) = 0;
-  virtual int connected() = 0;  ///< 0, -EINPROGRESS, or why it failed
-  /// Why the connection is gone, as an errno, or 0. Given once, by this call, read() or write(); bytes that arrived
-  /// before can still be read, and then the stream ends.
+  virtual int connected() = 0;  ///< 0, -EINPROGRESS, or the negated errno of its failure
+  /// Why the connection is gone, as an errno; 0: no error. Reported only once, by this call, read() or write(). Bytes
+  /// that arrived before can still be read; then the stream ends.
   virtual int take_error() = 0;
   virtual void end_writing() = 0;
-  virtual void reset_on_close() = 0;         ///< closing then resets instead of ending in order
-  virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on from the start
-  virtual void set_keep_alive(bool on) = 0;  ///< a peer that is gone is noticed although nothing is sent
+  virtual void reset_on_close() = 0;         ///< closing then resets the connection
+  virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on at first
+  virtual void set_keep_alive(bool on) = 0;  ///< detects a peer that is gone even if nothing is sent
   virtual Endpoint local() const = 0;
   virtual Endpoint peer() const = 0;
-  /// For people who look at the connection; a system call.
+  /// For display. Makes a system call.
   virtual TcpInfo tcp_info() const { return {}; }
 
-  /// True if a read (write) may succeed: false after it gave -EAGAIN, until the network reports an event.
+  /// True if a read (write) may succeed. False after it returned -EAGAIN, until the network reports an event.
   bool readable = true;
   bool writable = true;
   /// True if the network has reported that the connection is gone, or that both directions have ended: take_error()
@@ -61,7 +61,7 @@ class Acceptor {
   ReadySink* sink = nullptr;
 };
 
-/// The network, and the one way for the proxy's thread to sleep.
+/// Makes listeners and streams, and reports their events.
 class Network {
  public:
   virtual ~Network() = default;
@@ -69,7 +69,7 @@ class Network {
                                                                                               ///< `error`
   virtual std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) = 0;  ///< nullptr: errno in `error`
 
-  /// Learns what became readable or writable, and tells the sinks. Does not wait.
+  /// Finds out what has become readable or writable, and notifies the sinks. Does not wait.
   virtual void poll() = 0;
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 using detail::SocketAddress;
 
-/// What an epoll event carries: flags to raise and whom to tell.
+/// What an epoll event points to: the flags to set, and the sink to notify.
 struct Interest {
   bool* readable = nullptr;
   bool* writable = nullptr;
@@ -39,7 +39,7 @@ int enable(int descriptor, int level, int option) {
   return setsockopt(descriptor, level, option, &on, sizeof on);
 }
 
-/// Edge-triggered, once for its life: the flags remember what epoll said.
+/// Adds a descriptor once for its life, edge-triggered: the flags remember what epoll has reported.
 bool add_to_epoll(int epoll, int descriptor, std::uint32_t events, Interest* interest) {
   epoll_event event{};
   event.events = events | EPOLLET;
@@ -47,7 +47,7 @@ bool add_to_epoll(int epoll, int descriptor, std::uint32_t events, Interest* int
   return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
-/// Closing is not enough: a forked child may hold the descriptor, and its events would go on.
+/// Closing the descriptor is not enough: a forked child may hold it, and its events would go on.
 void remove_from_epoll(int epoll, int descriptor) { epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nullptr); }
 
 class TcpStream final : public ByteStream {
@@ -125,8 +125,8 @@ class TcpStream final : public ByteStream {
     return error;
   }
 
-  /// Callers take ETIMEDOUT for their deadline, after which they may try again. A connection that the system has given
-  /// up is gone.
+  /// Replaces ETIMEDOUT: to callers it means that their deadline has passed, and that they may try again. But a
+  /// connection that the system has given up is gone.
   static int of_connection(int error) { return error == ETIMEDOUT ? ECONNRESET : error; }
 
   static std::int64_t finish(ssize_t result, bool& ready) {
@@ -163,7 +163,7 @@ class TcpAcceptor final : public Acceptor {
   Endpoint local() const override { return name_of(descriptor_.get(), getsockname); }
 
  private:
-  /// Where there is no memory for it, the peer is reset.
+  /// If there is no memory for the stream, the connection is reset.
   std::unique_ptr<TcpStream> make_stream(Descriptor& accepted) {
     try {
       return std::make_unique<TcpStream>(std::move(accepted), epoll_);
@@ -179,7 +179,7 @@ class TcpAcceptor final : public Acceptor {
   Interest interest_{&readable, nullptr, nullptr, &sink};
 };
 
-/// A watched descriptor has no Interest object to free: epoll's data is the sink itself, marked by the lowest bit.
+/// This lowest bit marks epoll data that is the sink itself, so that a watched descriptor needs no Interest object.
 constexpr std::uintptr_t kSinkTag = 1;
 
 }  // namespace
@@ -221,7 +221,7 @@ void PosixNetwork::poll() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.ptr == nullptr) continue;  // the bell is the sleeper's to silence: others poll as well
+    if (events[i].data.ptr == nullptr) continue;  // the bell: only the thread that sleeps resets it; others poll, too
     const auto tagged = reinterpret_cast<std::uintptr_t>(events[i].data.ptr);
     if ((tagged & kSinkTag) != 0) {
       reinterpret_cast<ReadySink*>(tagged & ~kSinkTag)->on_ready();

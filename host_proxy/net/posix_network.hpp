@@ -1,5 +1,5 @@
 #pragma once
-/// @file The operating system's TCP, and sleeping until it has an event or the doorbell rings.
+/// @file The operating system's TCP, and a sleep that lasts until there is an event or the doorbell rings.
 
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/net/network.hpp"
@@ -14,17 +14,17 @@ class PosixNetwork final : public Network {
   std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) override;
   void poll() override;
 
-  /// Also wakes sleep() while `descriptor` is readable, and tells `sink` at each poll, until unwatch().
+  /// Until unwatch(), a readable `descriptor` ends each sleep(), and each poll() then notifies `sink`.
   void watch(int descriptor, ReadySink& sink);
   void unwatch(int descriptor);
 
-  /// Sleeps until the network has something, ring() was called, or `timeout_ns` has passed.
+  /// Sleeps until the network has an event, ring() was called, or `timeout_ns` has passed.
   void sleep(std::uint64_t timeout_ns);
 
-  /// As sleep(), but the network does not wake it.
+  /// Like sleep(), but the network does not end the sleep.
   void sleep_until_rung(std::uint64_t timeout_ns);
 
-  /// Wakes the sleeper, or keeps the next one from sleeping. Any thread.
+  /// Ends the sleep, or the next one as soon as it begins. Any thread may call.
   void ring() noexcept;
 
  private:

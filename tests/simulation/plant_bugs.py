@@ -258,7 +258,7 @@ SUBSTITUTIONS = [
      "  if (!sim::planted(50)) put_into_ring(data + whole, arrived - whole);\n",
      "tcp: the odd rest of what arrives past the ring is lost"),
     (PROCESS, "host_proxy/links/fabric/discovery.cpp",
-     "  static auto* only = new Asked;  // its threads may outlive main\n  return *only;",
+     "  static auto* only = new Asked;  // never destroyed: its threads may outlive main\n  return *only;",
      "  return sim::for_process<Asked>();", ""),
     (PROCESS, "host_proxy/links/fabric/discovery.cpp",
      "    std::thread([begun, wanted] { ask_or_fail(begun, wanted); }).detach();\n",

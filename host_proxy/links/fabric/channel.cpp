@@ -26,7 +26,7 @@ std::unique_ptr<FabricRegistration> checked(std::unique_ptr<FabricRegistration> 
 
 constexpr std::size_t kGrantWords = sizeof(Grant) / sizeof(std::uint64_t);
 static_assert(sizeof(Grant) % sizeof(std::uint64_t) == 0);
-/// Credit is sent at the latest when so many chunks were taken since.
+/// Credit is sent at the latest when so many chunks were taken since the last credit.
 constexpr std::uint64_t kCreditChunks = 8;
 
 }  // namespace
@@ -187,7 +187,7 @@ void FabricChannel::on_arrived(const CompletionData& data) {
   note_news();
 }
 
-/// Takes the chunks that follow all that were taken. A chunk never passes the end of the ring.
+/// Takes the chunks that follow the last one taken. A chunk never passes the end of the ring.
 void FabricChannel::take_chunks() {
   const std::uint64_t ring = memory_.segment->ring_bytes();
   while (const std::uint64_t bytes = std::exchange(lengths_[chunks_taken_ % kWindow], 0)) {

@@ -1,11 +1,11 @@
 #pragma once
 /// @file One connection on an endpoint that it shares with others: its writes complete, and arrive, in any order.
 ///
-/// Sending: chunk number n carries sequence n modulo kWindow; at most kChunksMax are not acknowledged, so that the
-/// receiver can tell a chunk from every other that may arrive. Its memory may be reused once it is complete *here*; its
-/// number once the peer's credit has covered it as well. Receiving: chunks are taken in order, whatever order they
-/// arrive in. Each arrival is checked against what was granted. Credit: one write at a time, so that no older one can
-/// overtake a newer and stay in memory. Both words only grow.
+/// Sending: chunk number n carries the sequence number n modulo kWindow. At most kChunksMax chunks are unacknowledged,
+/// so that the receiver can tell apart all chunks that may arrive. A chunk's memory may be reused once its write is
+/// complete *here*; its sequence number only after the peer's credit has covered it as well. Receiving: chunks arrive
+/// in any order and are taken in order. Each arrival is checked against what was granted. Credit: one write at a time,
+/// so that an older one cannot overtake a newer one and stay in memory. Both words of the credit only grow.
 
 #include "host_proxy/links/fabric/layout.hpp"
 #include "host_proxy/links/fabric/port.hpp"
@@ -22,24 +22,24 @@ namespace gpusock::proxy::fabric {
 
 class PeerEndpoint;
 
-/// A connection's memory, as it is registered.
+/// A connection's memory and its registrations.
 struct FabricMemory {
   std::shared_ptr<Segment> segment;
   std::unique_ptr<FabricRegistration> target;  ///< the peer's credit and the rx ring: what the peer may write
-  std::unique_ptr<FabricRegistration> source;  ///< all of it, to write from; nullptr if the provider needs none
+  std::unique_ptr<FabricRegistration> source;  ///< what this side writes from; nullptr if the provider needs none
 };
 
 class FabricChannel final : public OneSidedChannel {
  public:
-  /// Takes an index and registers memory. `sends_grant`: the peer does not know this side's memory yet (the
-  /// acceptor's), so the set-up words are the grant. Throws Error (ENOBUFS and what the fabric gives).
+  /// Takes an index and registers memory. `sends_grant`: true on the acceptor, whose memory the peer does not know yet:
+  /// the set-up words are then the grant. Throws Error (ENOBUFS, or the fabric's error).
   FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant);
-  /// Where writes may still be under way, the memory stays registered for a while and the index is not used again.
+  /// If writes may still be under way, the memory stays registered for a while, and the index is not used again.
   ~FabricChannel();
 
-  /// What the peer must know of this side.
+  /// What the peer must know about this side's memory and endpoint.
   Grant grant() const;
-  /// What the peer said of its side. 0; EPROTO: it is invalid; ENOMEM: there is no memory for the peer's address.
+  /// Takes the peer's grant. Returns 0; EPROTO if it is invalid; ENOMEM if there is no memory for the peer's address.
   int take_grant(const Grant& grant);
 
   std::string name() const override;
@@ -57,11 +57,11 @@ class FabricChannel final : public OneSidedChannel {
   std::uint64_t credits_arrived() const override { return credits_arrived_; }
   void settle() override { settled_ = true; }
 
-  // The endpoint's news.
+  // Called by the endpoint.
   void fail(int error, const std::string& reason);
   void on_arrived(const CompletionData& data);
   void on_written(std::uint32_t operation);
-  /// The link may try again what could not be done.
+  /// Tells the link to repeat what got -EAGAIN.
   void retry() { wake(); }
 
  private:
@@ -76,22 +76,22 @@ class FabricChannel final : public OneSidedChannel {
   FabricMemory memory_;
   bool sends_grant_;
   std::uint32_t index_ = 0;
-  Grant remote_;  // as far as its words have come
+  Grant remote_;  // filled as its words arrive
   std::size_t words_taken_ = 0;
   std::uint64_t remote_peer_ = 0;
   bool settled_ = false;
   bool news_ = false;
 
   std::uint64_t chunks_sent_ = 0;
-  std::uint64_t chunks_completed_ = 0;  // with no gap before them
+  std::uint64_t chunks_completed_ = 0;  // up to the first gap
   std::uint64_t chunks_acknowledged_ = 0;
-  std::uint32_t busy_ = 0;                             // by sequence: not complete here
-  std::array<std::uint32_t, kWindow> sent_lengths_{};  // by sequence
+  std::uint32_t busy_ = 0;                             // a bit for each sequence number: its write is not complete here
+  std::array<std::uint32_t, kWindow> sent_lengths_{};  // by sequence number
   std::uint64_t credits_arrived_ = 0;
 
-  std::array<std::uint32_t, kWindow> lengths_{};  // by sequence: arrived and not taken
+  std::array<std::uint32_t, kWindow> lengths_{};  // by sequence number: arrived and not taken; 0: none
   std::uint64_t chunks_taken_ = 0;
-  std::uint64_t chunks_credited_ = 0;  // as last sent: what the peer may rely on
+  std::uint64_t chunks_credited_ = 0;  // by the last credit that was sent
   std::uint64_t arrived_ = 0;          // bytes taken
   std::uint64_t credits_sent_ = 0;
   bool credit_busy_ = false;

@@ -13,10 +13,10 @@ namespace {
 struct Asked {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Discovery>> by_provider;
-  std::mutex asking;  // one question at a time
+  std::mutex asking;  // libfabric is asked one question at a time
 };
 Asked& asked_here() {
-  static auto* only = new Asked;  // its threads may outlive main
+  static auto* only = new Asked;  // never destroyed: its threads may outlive main
   return *only;
 }
 
@@ -33,10 +33,10 @@ std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
   } catch (const std::exception&) {
     ask(begun, wanted);  // no thread could be started
   }
-  return known = begun;  // not before: where there was no memory for it, the next one asks again
+  return known = begun;  // last: if there was no memory, the next call asks again
 }
 
-/// As ask(), on a thread, from which no exception may come.
+/// The same as ask(), for a thread of its own: no exception leaves it.
 void Discovery::ask_or_fail(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
   try {
     ask(asked, wanted);

@@ -1,7 +1,7 @@
 #pragma once
-/// @file What libfabric has on this machine, asked on a thread of its own: loading the library and its providers'
-/// looking around takes from milliseconds to seconds, and a proxy's step must not wait. Asked once in a process:
-/// libfabric itself looks for devices once.
+/// @file Asks libfabric on a thread of its own what it has on this machine. Loading the library and the providers'
+/// search for devices take from milliseconds to seconds, and a proxy's step must not wait. A process asks once for each
+/// provider name, because libfabric itself looks for devices only once.
 
 #include "host_proxy/links/fabric/libfabric_port.hpp"
 
@@ -14,16 +14,16 @@ namespace gpusock::proxy::fabric {
 
 class Discovery {
  public:
-  /// The answer for this provider (empty: for all), asked for from the first call in the process on. Any thread.
-  /// Throws std::bad_alloc; then the next call asks again.
+  /// The discovery of this provider (empty: of all), which the first call in the process begins. Any thread may call.
+  /// Throws std::bad_alloc; the next call then asks again.
   static std::shared_ptr<Discovery> of(const std::string& wanted);
 
   bool over() const { return over_.load(std::memory_order_acquire); }
-  /// Waits until it is.
+  /// Waits until over() is true.
   void wait() const { over_.wait(false, std::memory_order_acquire); }
-  /// True if there was no memory to ask: of() then asks again.
+  /// True if there was not enough memory to ask; of() then asks again.
   bool failed() const { return over() && !providers_; }
-  /// Once it is over, and has not failed.
+  /// Valid once the discovery is over, and has not failed.
   const FabricProviders& providers() const { return *providers_; }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace gpusock::proxy::fabric {
 
-/// Of contexts that are gone. What is left when the process ends is not closed: the kernel does that.
+/// The endpoints of contexts that are gone. Nothing closes those left when the process ends; the operating system does.
 struct IdleEndpoints::Orphans {
   std::mutex mutex;
   std::atomic<bool> any = false;
@@ -19,19 +19,19 @@ struct IdleEndpoints::Orphans {
 
 IdleEndpoints::Orphans& IdleEndpoints::orphans() {
   alignas(Orphans) static std::byte memory[sizeof(Orphans)];
-  static auto* only = new (memory) Orphans;  // no allocation: destructors and every step come here
+  static auto* only = new (memory) Orphans;  // no allocation: destructors and every step call this
   return *only;
 }
 
 IdleEndpoints::~IdleEndpoints() {
   std::erase_if(kept_, [](const Kept& each) { return !each.peer->idle(); });
   if (kept_.empty()) return;
-  // Nobody else is left who uses their domain: libfabric lets one thread at a time.
+  // Nothing else uses their domains any more. libfabric allows one thread at a time in a domain.
   const std::lock_guard lock(orphans().mutex);
   try {
     orphans().peers.kept_.reserve(orphans().peers.kept_.size() + kept_.size());
   } catch (const std::exception&) {
-    return;  // no memory to keep them any longer
+    return;  // there is no memory to keep them longer
   }
   for (Kept& each : kept_) {
     each.peer->revoke();
@@ -50,7 +50,7 @@ void IdleEndpoints::maintain(std::uint64_t now_ns) {
   }
   if (this == &orphans().peers || !orphans().any.load(std::memory_order_relaxed)) return;
   const std::unique_lock lock(orphans().mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // somebody else is at it
+  if (!lock.owns_lock()) return;  // another thread does this now
   for (const Kept& each : orphans().peers.kept_) each.peer->poll();
   orphans().peers.maintain(now_ns);
   orphans().any = orphans().peers.size() != 0;

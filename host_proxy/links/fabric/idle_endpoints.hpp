@@ -13,7 +13,7 @@ namespace gpusock::proxy::fabric {
 class IdleEndpoints {
  public:
   IdleEndpoints() = default;
-  /// The process keeps those whose time is not over: maintain() of any other context closes them.
+  /// The process keeps the endpoints whose time is not over; maintain() of any other context closes them.
   ~IdleEndpoints();
   IdleEndpoints(const IdleEndpoints&) = delete;
   IdleEndpoints& operator=(const IdleEndpoints&) = delete;
@@ -21,7 +21,7 @@ class IdleEndpoints {
   /// Keeps an endpoint, which need not be idle yet.
   void keep(std::shared_ptr<PeerEndpoint> peer);
   /// Closes endpoints that have been idle for kIdleNs, and the longest idle ones if there are too many. Does not wait.
-  /// Takes any clock that only grows.
+  /// The time may be of any clock that only grows.
   void maintain(std::uint64_t now_ns);
   std::size_t size() const { return kept_.size(); }
 
@@ -32,8 +32,8 @@ class IdleEndpoints {
  private:
   struct Kept {
     std::shared_ptr<PeerEndpoint> peer;
-    std::uint64_t connections_made = 0;  // when it was last seen
-    std::uint64_t idle_since_ns = 0;     // 0: it is not
+    std::uint64_t connections_made = 0;  // at the last look
+    std::uint64_t idle_since_ns = 0;     // 0: it is not idle
   };
   struct Orphans;
   static Orphans& orphans();

@@ -24,7 +24,7 @@
 
 namespace gpusock::proxy::fabric {
 
-/// What libfabric said of a provider.
+/// libfabric's description of a provider.
 struct InfoDeleter {
   void operator()(fi_info* info) const { library()->freeinfo(info); }
 };
@@ -32,9 +32,9 @@ using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
 namespace {
 
-/// Best first. What is not listed is taken only by name: it is slower than tcp, or made for something else.
+/// Providers, best first. Others are used only if they are named: they are slower than tcp, or made for other purposes.
 constexpr std::array kPreference = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "shm", "tcp", "tcp;ofi_rxm"};
-constexpr std::size_t kHardware = 5;  // of them, use a NIC's own transport
+constexpr std::size_t kHardware = 5;  // the first ones, which use a NIC's own transport
 
 struct FidDeleter {
   template <class Fid>
@@ -47,7 +47,7 @@ using Owned = std::unique_ptr<Fid, FidDeleter>;
 
 std::string words(int error) { return library()->strerror(error < 0 ? -error : error); }
 
-/// libfabric's numbers are errno's as far as those go.
+/// libfabric's numbers below FI_ERRNO_OFFSET are those of errno.
 int to_errno(int error) {
   const int positive = error < 0 ? -error : error;
   return positive > 0 && positive < FI_ERRNO_OFFSET ? positive : EIO;
@@ -57,7 +57,7 @@ void check(int result, const std::string& what) {
   if (result != 0) throw Error(to_errno(result), what + ": " + words(result));
 }
 
-/// What the link needs of an endpoint: reliable, for any peer, with completions of writes at their target.
+/// The properties that the link needs of an endpoint: reliable, for any peer, with completions of writes at the target.
 Info make_hints(std::uint64_t operation_flags) {
   Info hints(library()->dupinfo(nullptr));
   if (hints == nullptr) throw Error(ENOMEM, "asking libfabric for its providers");
@@ -65,7 +65,7 @@ Info make_hints(std::uint64_t operation_flags) {
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // the engine's lock
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // the engine's lock ensures it
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->av_type = FI_AV_TABLE;
   hints->domain_attr->cq_data_size = 4;
@@ -160,7 +160,7 @@ class LibfabricPort final : public FabricPort {
 
   int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
     std::vector<std::byte> text(address.begin(), address.end());
-    text.push_back(std::byte{0});  // some addresses are strings; a peer's may not be ended
+    text.push_back(std::byte{0});  // some addresses are strings; a peer's may lack its zero
     fi_addr_t added = FI_ADDR_NOTAVAIL;
     const int inserted = fi_av_insert(av_.get(), text.data(), 1, &added, 0, nullptr);
     if (inserted != 1 || added == FI_ADDR_NOTAVAIL) return inserted < 0 ? -to_errno(inserted) : -EINVAL;
@@ -223,7 +223,7 @@ class LibfabricPort final : public FabricPort {
 
   bool read(std::vector<Completion>& into) override {
     const std::size_t before = into.size();
-    into.reserve(before + kEntries * kReadsPerPoll);  // what has been read from the queue must not be lost
+    into.reserve(before + kEntries * kReadsPerPoll);  // first: what is read from the queue must not be lost
     std::array<fi_cq_data_entry, kEntries> entries;
     for (int turn = 0; turn < kReadsPerPoll; ++turn) {
       const auto count = fi_cq_read(queue_.get(), entries.data(), entries.size());
@@ -255,7 +255,7 @@ class LibfabricPort final : public FabricPort {
   static constexpr int kReadsPerPoll = 4;
   static constexpr int kKeyTurns = 4;
 
-  /// What libfabric may keep of a write in progress lies before what we do.
+  /// One write in progress: what libfabric may keep of it, and then what this class keeps.
   struct Operation {
     fi_context2 context{};
     std::uint64_t token = 0;
@@ -267,11 +267,11 @@ class LibfabricPort final : public FabricPort {
   bool has_mode(int mode) const { return (domain_->info().domain_attr->mr_mode & mode) != 0; }
 
   /// The provider shm names an endpoint's file in /dev/shm by the process's number and the endpoint's. A process that
-  /// is killed leaves its files. A later process with the same number takes such a file for one of a live process,
-  /// which it is itself, and the name for taken (libfabric 1.17). The next name is free.
+  /// is killed leaves its files. A later process with the same number believes that such a file belongs to a live
+  /// process (itself), so that the name is taken (libfabric 1.17). The next name is free.
   static constexpr int kNameTurns = 8;
 
-  /// Opens and enables it: 0, or libfabric's error of enabling it.
+  /// Opens an endpoint and enables it. Returns 0, or libfabric's error if it cannot be enabled.
   int open_endpoint() {
     fid_ep* endpoint = nullptr;
     check(fi_endpoint(access_.get(), &domain_->info(), &endpoint, nullptr), what("an endpoint"));
@@ -289,7 +289,7 @@ class LibfabricPort final : public FabricPort {
     fid_cq* queue = nullptr;
     int result = fi_cq_open(access_.get(), &attributes, &queue, nullptr);
     const bool waits = result == 0;
-    if (!waits) {  // no descriptor: it must be asked
+    if (!waits) {  // no descriptor: the queue must be polled
       attributes.wait_obj = FI_WAIT_NONE;
       result = fi_cq_open(access_.get(), &attributes, &queue, nullptr);
     }
@@ -299,7 +299,7 @@ class LibfabricPort final : public FabricPort {
     if (waits && fi_control(&queue->fid, FI_GETWAIT, &descriptor) == 0) descriptor_ = descriptor;
   }
 
-  /// A key that others cannot guess, where we may choose it.
+  /// A key that others cannot guess; 0 if the provider chooses the key.
   std::uint64_t random_key() const {
     if (has_mode(FI_MR_PROV_KEY)) return 0;
     const auto bytes = random_bytes<8>();
@@ -350,7 +350,7 @@ class LibfabricPort final : public FabricPort {
 
   std::shared_ptr<LibfabricDomain> domain_;
   Owned<fid_domain> access_;          // destroyed after all that is opened on it
-  std::deque<Operation> operations_;  // addresses stay
+  std::deque<Operation> operations_;  // their addresses stay
   std::vector<Operation*> free_;
   Owned<fid_cq> queue_;
   Owned<fid_av> av_;
@@ -366,7 +366,7 @@ std::unique_ptr<FabricPort> LibfabricDomain::open_port() { return std::make_uniq
 struct FabricProviders::Impl {
   std::string wanted;
   std::string problem;
-  std::vector<Info> found;  // those that report delivery first
+  std::vector<Info> found;  // first those that report delivery
 
   void ask(std::uint64_t operation_flags) {
     const Info hints = make_hints(operation_flags);

@@ -1,6 +1,6 @@
 #pragma once
-/// @file libfabric's endpoints. The library is loaded when a fabric is first asked for: linked to programs it would
-/// cost each of them its start-up time (Debian's pulls in libraries that wait 200 ms before main).
+/// @file libfabric's endpoints. The library is loaded when a fabric is first asked for. If programs were linked to it,
+/// each would pay its start-up time (Debian's pulls in libraries that wait 200 ms before main).
 
 #include "plain_types/endpoint.hpp"
 #include "host_proxy/links/fabric/port.hpp"
@@ -11,20 +11,20 @@
 
 namespace gpusock::proxy::fabric {
 
-/// One provider on one network: on it endpoints are made. Outlives its ports.
+/// One provider on one network, on which endpoints are opened. It outlives its ports.
 class FabricDomain {
  public:
   virtual ~FabricDomain() = default;
   virtual const std::string& provider() const = 0;
-  /// A new endpoint. Keys of memory that is registered there are good at no other one. Throws Error.
+  /// Opens an endpoint. The keys of memory that is registered there are valid at no other one. Throws Error.
   virtual std::unique_ptr<FabricPort> open_port() = 0;
 };
 
-/// What libfabric has on this machine. `wanted` is a provider's name ("tcp", "verbs;ofi_rxm"), or empty: those that are
-/// good for something here.
+/// The providers that libfabric has on this machine. `wanted` is a provider's name ("tcp", "verbs;ofi_rxm"), or empty
+/// for all that suit the fabric link.
 class FabricProviders {
  public:
-  /// Asks libfabric, once; that takes a moment. Never throws: problem() says what there was.
+  /// Asks libfabric, once; that takes a moment. Throws only if there is no memory; else problem() says what failed.
   explicit FabricProviders(std::string wanted);
   ~FabricProviders();
 
@@ -32,7 +32,7 @@ class FabricProviders {
   std::vector<std::string> names_for(const Endpoint& local) const;
   /// Why names_for() found none.
   std::string problem(const Endpoint& local) const;
-  /// Throws Error.
+  /// Opens the provider `name` for connections from this address. Throws Error.
   std::shared_ptr<FabricDomain> open(const std::string& name, const Endpoint& local) const;
 
   /// True if this provider is better than the tcp link.

@@ -12,26 +12,25 @@
 namespace gpusock::proxy::fabric {
 namespace {
 
-/// A watcher of memory that watches none, so that nothing is kept in libfabric's cache of registrations.
+/// A memory monitor for libfabric that monitors nothing, so that libfabric caches no registrations.
 ///
-/// There are two reasons against that cache. Memory stays registered in it after its Registration was destroyed, so a
-/// peer could still write there. And to learn which memory is unmapped, libfabric without userfaultfd patches jumps
-/// into the first bytes of libc's munmap and similar functions when a domain of verbs or efa opens, and removes them
-/// later
-/// ("memhooks", its issues 7569 and 10943): a thread that is in such a function at that moment returns into the middle
-/// of an instruction, and dies. FI_MR_CACHE_MONITOR=disabled has the same effect as this, but a library cannot safely
-/// set the environment of a program that has threads.
+/// There are two reasons against that cache. First, memory stays registered in it after its Registration was destroyed,
+/// so a peer could still write there. Second, libfabric must learn which memory is unmapped. Without userfaultfd it
+/// patches jumps into the first bytes of libc's munmap and similar functions when a domain of verbs or efa opens, and
+/// removes them later ("memhooks", its issues 7569 and 10943). A thread that is in such a function at that moment
+/// returns into the middle of an instruction, and crashes. FI_MR_CACHE_MONITOR=disabled has the same effect as this
+/// class, but a library cannot safely set the environment of a program that has threads.
 struct NoCache {
   static int start(fid_mem_monitor*) { return 0; }
   static void stop(fid_mem_monitor*) {}
-  static int subscribe(fid_mem_monitor*, const void*, std::size_t) { return -FI_ENOSYS; }  // so it is not cached
+  static int subscribe(fid_mem_monitor*, const void*, std::size_t) { return -FI_ENOSYS; }  // so that it is not cached
   static void unsubscribe(fid_mem_monitor*, const void*, std::size_t) {}
   static bool valid(fid_mem_monitor*, const void*, std::size_t) { return false; }
 
   fi_ops_mem_monitor operations{sizeof(fi_ops_mem_monitor), start, stop, subscribe, unsubscribe, valid};
   fid_mem_monitor monitor{};
 
-  /// Once in a process, before any domain is opened.
+  /// Call it once in a process, before any domain is opened.
   void import_into(const Library& library) {
     monitor.fid.fclass = FI_CLASS_MEM_MONITOR;
     monitor.export_ops = &operations;
@@ -59,7 +58,7 @@ struct Loaded {
       problem = std::string(dlerror()) + " (Debian: libfabric1)";
       return;
     }
-    // The versions that a linker would have bound: the structures of the headers are those of just these.
+    // The symbol versions that a linker would have bound: the headers' structures belong to exactly these versions.
     find(handle, library.getinfo, "fi_getinfo", GPUSOCK_FI_GETINFO);
     find(handle, library.freeinfo, "fi_freeinfo", GPUSOCK_FI_FREEINFO);
     find(handle, library.dupinfo, "fi_dupinfo", GPUSOCK_FI_DUPINFO);

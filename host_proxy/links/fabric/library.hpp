@@ -1,5 +1,5 @@
 #pragma once
-/// @file libfabric's few functions that are not inline, from the library as it is found at run time.
+/// @file The few functions of libfabric that are not inline, from the library that is found at run time.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +19,10 @@ struct Library {
   const char* (*strerror)(int error);
 };
 
-/// The interface that the code is written to; newer libraries keep it.
+/// The version of libfabric's interface that the code uses; newer libraries still support it.
 inline constexpr std::uint32_t kApi = FI_MAJOR_VERSION >= 2 ? FI_VERSION(2, 0) : FI_VERSION(1, 17);
 
-/// nullptr where there is none that fits; library_problem() says why. Any thread.
+/// Returns nullptr if no library fits; library_problem() says why. Any thread may call.
 const Library* library();
 const char* library_problem();
 

@@ -29,7 +29,7 @@ Decoration& decoration() {
   return *only;
 }
 
-/// A peer's word, which may be shown.
+/// Makes a name that a peer has sent printable.
 std::string to_text(const ProviderName& name) {
   std::string text(name.data(), strnlen(name.data(), name.size()));
   for (char& letter : text) {
@@ -72,7 +72,7 @@ class FabricSetup : public LinkSetup {
       : maker_(maker), request_(request), sink_(sink) {}
   ~FabricSetup() { maker_.forget(sink_); }
 
-  /// Waits for libfabric to say what there is, then begins.
+  /// Returns `waiting` until libfabric has answered which providers there are; then begins.
   State advance() override {
     if (failure_.error == 0 && !begun_) {
       const FabricProviders* providers = maker_.providers(sink_);
@@ -89,7 +89,7 @@ class FabricSetup : public LinkSetup {
   }
 
  protected:
-  /// Makes the message. Throws Error.
+  /// Makes the message for the peer. Throws Error.
   virtual void begin(const FabricProviders& providers) = 0;
 
   void use(const std::shared_ptr<PeerEndpoint>& peer) {
@@ -135,7 +135,7 @@ class FabricOffer final : public FabricSetup {
   }
 
  private:
-  /// A provider that is software is better than nothing else, but not than tcp.
+  /// True if a provider in software may be used: if tcp is excluded, or a provider is named. Otherwise tcp is better.
   bool takes_software() const { return request_.only || maker_.names_provider(); }
 
   void begin(const FabricProviders& providers) override {
@@ -175,7 +175,7 @@ class FabricAnswer final : public FabricSetup {
     answer_ = {to_name(provider), peer->pair(), channel_->grant()};
   }
 
-  /// The best, in the acceptor's order, that this side has as well.
+  /// The first provider, in the acceptor's order, that this side has as well.
   std::string choose(const FabricProviders& providers) const {
     const std::vector<std::string> own = providers.names_for(request_.local);
     if (own.empty()) throw Error(ENODEV, providers.problem(request_.local));
@@ -204,7 +204,7 @@ void decorate_ports(PortDecorator decorator) {
   decoration().decorator = std::move(decorator);
 }
 
-/// An endpoint whose descriptor ends the proxy's sleep for as long as it lives.
+/// An endpoint whose descriptor ends the proxy's sleep as long as the endpoint lives.
 class FabricMaker::Watched final : public PeerEndpoint {
  public:
   Watched(FabricMaker& maker, std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
@@ -215,7 +215,7 @@ class FabricMaker::Watched final : public PeerEndpoint {
   }
   ~Watched() { detach(); }
 
-  /// The network goes.
+  /// Ends the use of the network. Called before the network is destroyed.
   void detach() {
     if (descriptor_ >= 0) network_.unwatch(descriptor_);
     descriptor_ = -1;
@@ -232,7 +232,7 @@ FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::stri
   decorator_ = decoration().decorator;
 }
 
-/// The thread that asks must not outlive main, where libfabric is taken down.
+/// Waits for the thread that asks: it must not outlive main, at whose end libfabric is taken down.
 FabricMaker::~FabricMaker() {
   if (discovery_ != nullptr) discovery_->wait();
   for (const auto& entry : polled_) {
@@ -240,8 +240,8 @@ FabricMaker::~FabricMaker() {
   }
 }
 
-/// Who names this link, or its provider, waits here: a handshake's time is for what the peers do. Others begin to ask,
-/// in case it is needed.
+/// If the caller names this link, or the user names a provider, the opening waits here: the handshake's time is for
+/// what the peers do. Otherwise the discovery is only begun, in case it is needed.
 bool FabricMaker::prepare(const Endpoint& asked) {
   const bool named = asked.link == LinkKind::fabric || names_provider();
   if (!named && !FabricProviders::may_have_hardware()) return true;
@@ -249,8 +249,8 @@ bool FabricMaker::prepare(const Endpoint& asked) {
   return !named || discovery_->over();
 }
 
-/// Asks what there is, unless that has begun. Throws std::bad_alloc where there was no memory for it; the next call
-/// asks again.
+/// Begins the discovery, unless it has begun. Throws std::bad_alloc if there was no memory for it; the next call asks
+/// again.
 void FabricMaker::begin_discovery() {
   if (discovery_ != nullptr && discovery_->failed()) {
     discovery_.reset();
@@ -316,8 +316,8 @@ std::shared_ptr<PeerEndpoint> FabricMaker::find(const std::string& key) {
   return peer != nullptr && peer->exhausted() ? nullptr : peer;
 }
 
-// A connector identifies an acceptor's context by its name and by the address at which it was reached, where no other
-// context answers. For itself it chooses a name that only the two of them know. So no context can pass for another.
+// A connector identifies an acceptor's context by its Identity and by the address at which it was reached: no other
+// context answers there. It gives itself an Identity that only the two know. So no context can pass for another.
 std::shared_ptr<PeerEndpoint> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
                                                             const Identity& acceptor) {
   const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.host_port();

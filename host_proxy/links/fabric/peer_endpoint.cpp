@@ -12,10 +12,10 @@ namespace gpusock::proxy::fabric {
 PeerEndpoint::PeerEndpoint(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
     : port_(std::move(port)), pair_(pair), name_(std::move(name)) {}
 
-/// The endpoint closes before what it may be reading and writing is unmapped.
+/// Closes the endpoint before the memory that it may be reading and writing is unmapped.
 PeerEndpoint::~PeerEndpoint() {
   if (port_->closes_only_idle()) {
-    revoke();  // what comes now fails, and completes nothing
+    revoke();  // writes that arrive now fail, and complete nothing
     for (int turn = 0; turn < kLastReads && poll(); ++turn) continue;
   }
   port_->close();
@@ -61,7 +61,7 @@ void PeerEndpoint::remove(std::uint32_t index, FabricMemory memory, bool settled
   channels_[index] = nullptr;
   --connections_;
   if (settled && writes == 0) {
-    free_.insert(free_.begin(), index);  // the one that has rested longest is used next
+    free_.insert(free_.begin(), index);  // the index that was freed first is used next
     places_for_leftovers_.pop_front();
     return;
   }
@@ -77,7 +77,7 @@ void PeerEndpoint::revoke() {
   }
 }
 
-/// What this side is still writing from stays, but not what the peer may write.
+/// Memory that this side is still writing from stays registered; memory that the peer may write does not.
 void PeerEndpoint::maintain(std::uint64_t now_ns) {
   for (Leftover& leftover : leftovers_) {
     if (leftover.until_ns == 0) leftover.until_ns = now_ns + kLeftoverNs;
@@ -121,7 +121,7 @@ bool PeerEndpoint::take_completions() {
   return any;
 }
 
-/// Allocates nothing that it could not do without.
+/// Works even if there is no memory to allocate.
 void PeerEndpoint::fail_all(int error, const std::string& reason) {
   broken_ = true;
   for (FabricChannel* each : channels_) {
@@ -131,7 +131,7 @@ void PeerEndpoint::fail_all(int error, const std::string& reason) {
 
 bool PeerEndpoint::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
 
-/// This write's memory may be used again, whether it went well or not.
+/// A write is over: its memory may be used again, whether the write succeeded or not.
 void PeerEndpoint::note_written(std::uint64_t token) {
   if (FabricChannel* channel = channel_of(token >> 8)) {
     channel->on_written(static_cast<std::uint32_t>(token & 0xff));
@@ -146,7 +146,7 @@ void PeerEndpoint::note_written(std::uint64_t token) {
 void PeerEndpoint::take(const Completion& completion) {
   if (completion.kind == Completion::Kind::arrived) {
     const auto data = CompletionData::unpack(completion.data);
-    if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else of one that was left
+    if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else it is of a leftover
     return;
   }
   FabricChannel* channel = completion.token == Completion::kNoToken ? nullptr : channel_of(completion.token >> 8);

@@ -1,8 +1,8 @@
 #pragma once
-/// @file One endpoint of this context, used for one other context alone, with all the connections between the two.
+/// @file One endpoint of this context, with all the connections to one other context, and no others.
 ///
-/// There is an endpoint for each peer, and not one for all: a peer that can write to an endpoint can send completion
-/// data for any of the endpoint's connections. So a peer that lies reaches its own connections only.
+/// Each peer has an endpoint of its own, because a peer that can write to an endpoint can send completion data for any
+/// of the endpoint's connections. So a peer that lies reaches only its own connections.
 
 #include "host_proxy/links/fabric/channel.hpp"
 #include "host_proxy/links/fabric/port.hpp"
@@ -24,18 +24,19 @@ class PeerEndpoint {
   PeerEndpoint& operator=(const PeerEndpoint&) = delete;
 
   FabricPort& port() { return *port_; }
-  const Identity& pair() const { return pair_; }     ///< what both sides call each other
-  const std::string& name() const { return name_; }  ///< of the provider, for people
+  const Identity& pair() const { return pair_; }     ///< by which the two sides know each other
+  const std::string& name() const { return name_; }  ///< of the provider, for logs
 
-  /// The peer's endpoint as write() names it. The peer may have made a new one. 0, or a negated errno.
+  /// Sets `peer` to the number by which write() names the endpoint at this address; the peer may have opened a new one.
+  /// Returns 0, or a negated errno.
   int find_address(std::span<const std::byte> address, std::uint64_t& peer);
 
-  /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
+  /// Gives a connection an index. Throws Error (ENOBUFS) if all are in use or were left in the middle of writes.
   std::uint32_t add(FabricChannel& channel);
-  /// The connection is over. Unless nothing is under way any more (`settled`), its index is not used again, and its
-  /// memory stays registered until its `writes` from here are complete, and until kLeftoverNs have gone by or
-  /// kLeftoverMax others have been left like that: many fabrics answer a late write to unknown memory by breaking all
-  /// that goes between the two endpoints.
+  /// Ends a connection. `settled`: nothing is under way any more. `writes`: how many of this side's writes are not
+  /// complete. If something may be under way, the index is not used again, and the memory stays registered until those
+  /// writes are complete, and kLeftoverNs have passed or kLeftoverMax later connections were left like this. Many
+  /// fabrics answer a late write to unknown memory by breaking all traffic between the two endpoints.
   void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
   /// True if it has no connection now.
   bool idle() const { return connections_ == 0; }
@@ -43,18 +44,18 @@ class PeerEndpoint {
   std::uint64_t connections_made() const { return connections_made_; }
   /// Revokes the peer's keys to the memory of connections that were reset. No connection may be made after it.
   void revoke();
-  /// Frees what reset connections have left, once that is safe. Call it now and then, with any clock that only grows.
+  /// Frees what reset connections have left, once that is safe. Call it at intervals, with any clock that only grows.
   void maintain(std::uint64_t now_ns);
   /// True if no connection can be made on it any more: further ones need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
   int write(const FabricWrite& write, FabricChannel& channel);
 
-  /// How long a late write may take: an honest peer learns of a reset at once, and its fabric gives a write up sooner.
+  /// How long a late write may take. An honest peer learns of a reset at once, and its fabric gives up writes sooner.
   static constexpr std::uint64_t kLeftoverNs = 10'000'000'000;
 
-  /// Takes what has completed; true if anything has. Where there is no memory for that, all connections fail (ENOMEM):
-  /// a completion that is lost may be the one that they wait for.
+  /// Takes completions; true if there were any. If there is no memory for that, all connections fail (ENOMEM), because
+  /// a lost completion may be one that they wait for.
   bool poll();
   /// True if the thread may sleep until the port's descriptor becomes readable; else poll() may have something to do.
   bool may_sleep();
@@ -64,12 +65,12 @@ class PeerEndpoint {
   static constexpr std::size_t kLeftoverMax = 16;
   static constexpr int kLastReads = 64;
 
-  /// A connection that was reset: what was going on then may be going on still.
+  /// A connection that was reset. Writes that were under way then may still be under way.
   struct Leftover {
     std::uint32_t index;
     int writes;
     FabricMemory memory;
-    std::uint64_t until_ns = 0;  // 0: not known yet
+    std::uint64_t until_ns = 0;  // 0: not set yet
   };
 
   bool take_completions();
@@ -80,8 +81,8 @@ class PeerEndpoint {
   FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
 
   std::list<Leftover> leftovers_;
-  std::list<Leftover> places_for_leftovers_;  // a place in leftovers_ for each connection: its destructor allocates
-                                              // nothing
+  std::list<Leftover> places_for_leftovers_;  // a node of leftovers_ for each connection, so that its destructor
+                                              // allocates nothing
   std::unique_ptr<FabricPort> port_;
   Identity pair_;
   std::string name_;
@@ -91,7 +92,7 @@ class PeerEndpoint {
   std::uint32_t connections_ = 0;
   std::uint64_t connections_made_ = 0;
   bool broken_ = false;
-  std::vector<FabricChannel*> refused_;  // to be notified that they may try again
+  std::vector<FabricChannel*> refused_;  // to be told to repeat their writes
   std::vector<Completion> completions_;
   struct Address {
     std::vector<std::byte> bytes;

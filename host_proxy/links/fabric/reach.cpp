@@ -10,7 +10,7 @@ bool is_same(const Endpoint& a, const Endpoint& b) {
   return a.family == b.family && std::memcmp(a.address, b.address, a.family == 4 ? 4 : 16) == 0;
 }
 
-/// Such an address means nothing without its interface.
+/// A link-local address means nothing without its interface.
 bool is_link_local(const Endpoint& at) {
   return at.family == 6 && at.address[0] == 0xfe && (at.address[1] & 0xc0) == 0x80;
 }

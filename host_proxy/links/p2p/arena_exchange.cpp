@@ -18,8 +18,8 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Waits for an answer on each connection, at most this long for all of them. `take` is called when one can be read;
-/// it is false if the answer has not come yet.
+/// Waits for an answer on each connection, at most this long for all of them. Calls `take` when a connection can be
+/// read; `take` returns false if the answer has not come yet.
 void take_answers(const std::vector<Descriptor>& connections, std::chrono::nanoseconds wait,
                   const std::function<bool(std::size_t which)>& take) {
   using Clock = std::chrono::steady_clock;

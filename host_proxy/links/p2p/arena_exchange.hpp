@@ -10,21 +10,21 @@
 
 namespace gpusock::proxy {
 
-/// Asks other processes for the descriptors that they offer for good (Arenas::Fetch).
+/// Asks other processes for the descriptors of their arenas (Arenas::Fetch).
 std::vector<Arenas::Fetched> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait);
 
-/// Gives them this descriptor (Arenas::Give).
+/// Gives this descriptor to other processes (Arenas::Give).
 std::vector<Arenas::Taken> give_descriptor(const std::vector<Arenas::Asked>& to, const Arenas::Id& giver,
                                            int descriptor, std::chrono::nanoseconds wait);
 
-/// What others give. Each arena is mapped on a thread of its own, because that may wait for kernels: the proxy does
-/// not. The destructor waits for those threads.
+/// Maps the arenas that others give. Each one is mapped on a thread of its own, because that may wait for kernels, and
+/// the proxy must not wait. The destructor waits for those threads.
 class GivenArenas {
  public:
-  /// It outlives this.
+  /// The arenas must outlive this object.
   explicit GivenArenas(Arenas& arenas) : arenas_(arenas) {}
 
-  /// Maps it, and says on the connection what came of it. Where that cannot even begin, the connection ends.
+  /// Maps the arena, and sends the result on the connection. If that cannot begin, closes the connection.
   void take(const Arenas::Id& giver, Descriptor arena, Descriptor connection) noexcept;
 
  private:

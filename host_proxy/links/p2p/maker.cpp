@@ -13,24 +13,24 @@
 namespace gpusock::proxy {
 namespace {
 
-/// The acceptor's memory, as it offers it to the connector in two forms. The ticket leads to memory of this connection
-/// alone. A connector takes it if it is in the same process, or if its device attaches memory at any time. In the same
-/// process the ticket also leads to memory of the device, if kernels accept and the device has some. `place` is in
-/// memory that both processes have mapped before. All other connectors take that.
+/// The acceptor's offer: its memory, in two forms. The ticket leads to memory of this connection alone. A connector
+/// takes it if it is in the same process, or if its device attaches memory at any time. In the same process the ticket
+/// also leads to device memory, if kernels accept and some is free. The other form, `place`, is in memory that both
+/// processes have mapped before. All other connectors take that.
 struct OfferedMemory {
   std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
-  std::array<char, 32> shared_name{};  ///< the abstract Unix socket
+  std::array<char, 32> shared_name{};  ///< name of the abstract Unix socket
   Ticket ticket{};
   HostRings::Place place;
   Arenas::Id member{};  ///< the acceptor, if its kernels may use `place` in a GPU's memory
 };
 static_assert(sizeof(OfferedMemory) == 120);
 
-/// The connector's answer: what it uses.
+/// The connector's answer: which memory it uses.
 enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3, arena = 4, arenas = 5 };
 struct Answer {
   Used used = Used::ticket;
-  Arenas::Id member{};  ///< arena: whose; arenas (both sides'), place: the connector itself
+  Arenas::Id member{};  ///< arena: whose arena it is; arenas (one of each side), place: the connector
 };
 static_assert(sizeof(Answer) == 17);
 
@@ -40,7 +40,7 @@ class P2pSetup : public LinkSetup {
  public:
   void use_own_words(table::RingPair& rings) const override {
     Segment& own = *rings_.link;
-    if (rings_.peers != nullptr) {  // each word in the memory of the GPU that polls it
+    if (rings_.peers != nullptr) {  // each word is in the memory of the GPU that polls it
       Segment& peers = *rings_.peers;
       rings.tx = with_words(rings.tx.memory, rx_committed(peers), tx_consumed(own));
       rings.rx = with_words(rings.rx.memory, rx_committed(own), tx_consumed(peers));
@@ -65,8 +65,8 @@ class P2pSetup : public LinkSetup {
   }
 
  private:
-  /// A word as callers have it: in the header, or in device memory. Then the header has the copy of it that the proxy
-  /// reads.
+  /// A word as callers use it: in the header, or in device memory. In device memory it has a copy in the header, which
+  /// the proxy reads.
   struct Word {
     std::uint64_t* word;
     std::uint64_t* copy;
@@ -82,7 +82,7 @@ class P2pSetup : public LinkSetup {
   static Word rx_committed(Segment& of) { return word(of, &SegmentHeader::rx_committed, &DeviceWords::rx_committed); }
   static Word rx_consumed(Segment& of) { return word(of, &SegmentHeader::rx_consumed, &DeviceWords::rx_consumed); }
 
-  /// Two arenas have one header for a slot. Its words are named as the maker's.
+  /// Two arenas share one header for a slot. Its words have the names that they have for the maker.
   void use_copies_in_one(SegmentHeader& header, table::RingPair& rings) const {
     table::RingSetup& makers_tx = made_here_ ? rings.tx : rings.rx;
     table::RingSetup& makers_rx = made_here_ ? rings.rx : rings.tx;
@@ -154,7 +154,7 @@ class P2pOffer final : public P2pSetup {
   }
 
  private:
-  /// False if it is none of what was offered.
+  /// Takes the memory that the answer names. False if it was not offered.
   bool take(const Answer& answer, const DeviceRings& device) {
     if (answer.used == Used::ticket && own_ != nullptr) {
       pool_.settle(*own_);
@@ -168,7 +168,7 @@ class P2pOffer final : public P2pSetup {
     }
     return common_ != nullptr && pool_.host_rings()->was_joined(offer_.place) && take_slot(answer);
   }
-  /// Both have the slot of the host rings.
+  /// Takes the slot of the host rings, which both sides have.
   bool take_slot(const Answer& answer) {
     HostRings& rings = *pool_.host_rings();
     if (answer.used == Used::place) {
@@ -195,9 +195,9 @@ class P2pOffer final : public P2pSetup {
   std::optional<Ticket> ticket_;
   OfferedMemory offer_;
   std::shared_ptr<Segment> own_;        // the ticket's
-  std::shared_ptr<Segment> on_device_;  // the ticket's in device memory
+  std::shared_ptr<Segment> on_device_;  // the ticket's, in device memory
   std::shared_ptr<Segment> common_;     // in the host rings
-  bool shares_device_ = false;          // these callers may use device memory with those of another process
+  bool shares_device_ = false;          // these callers may share device memory with those of another process
 };
 
 class P2pAnswer final : public P2pSetup {
@@ -252,7 +252,7 @@ class P2pAnswer final : public P2pSetup {
     const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
     if (offered.ring_bytes == 0) {
       failure_ = {ENOBUFS, "the peer has no memory for another connection's rings"};
-      // The name is this side's to check: a peer must not choose which Unix socket this process connects to.
+      // This side checks the name: a peer must not choose which Unix socket this process connects to.
     } else if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {
       failure_ = {EPROTO, "the peer's offer of shared memory has an invalid name"};
     } else {
@@ -261,7 +261,7 @@ class P2pAnswer final : public P2pSetup {
     }
   }
 
-  /// Takes a place in memory that was mapped when the context was made: no call that may wait for kernels.
+  /// Joins a place in memory that was mapped when the context was made. Makes no call that may wait for kernels.
   void join(const OfferedMemory& offered) {
     using Place = HostRings::Place;
     const Place& place = offered.place;
@@ -289,7 +289,7 @@ class P2pAnswer final : public P2pSetup {
     return "all " + std::to_string(rings.connections()) + " host rings are in use" + rest +
            "start all with GPUSOCK_HOST_RINGS=" + rings.name() + ",connections=N for more";
   }
-  /// In a GPU's memory, where both reach an arena.
+  /// Uses the slot: in a GPU's memory if both sides reach an arena, else in host memory.
   void use_slot(HostRings& rings, const OfferedMemory& offered, const std::shared_ptr<Segment>& common) {
     answer_.used = Used::place;
     use(common);
@@ -304,7 +304,7 @@ class P2pAnswer final : public P2pSetup {
       remark_ = kInGpuMemory + arenas.why_not(offered.member, offered.place.slot);
       return;
     }
-    own->start_words();  // the acceptor's kernels use them once it has the answer
+    own->start_words();  // before the answer: after it the acceptor's kernels use them
     use(own, its);
     if (both) {
       answer_.used = Used::arenas;

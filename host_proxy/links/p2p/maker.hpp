@@ -1,5 +1,5 @@
 #pragma once
-/// @file Agreeing on the p2p link: the acceptor makes the shared memory, and the connector maps it.
+/// @file How two sides agree on the p2p link: the acceptor makes the shared memory, and the connector maps it.
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/links/p2p/arena_exchange.hpp"
@@ -12,8 +12,8 @@ namespace gpusock::proxy {
 
 class P2pMaker final : public LinkMaker {
  public:
-  /// Both outlive it. Where kernels may use device memory with those of other processes, this maps what those have of
-  /// it (arenas.hpp): made before kernels run. Throws Error if no Unix socket can be made.
+  /// Both must outlive this object. If kernels may share device memory with those of other processes, maps the arenas
+  /// of those (arenas.hpp); make it before kernels run. Throws Error if no Unix socket can be made.
   P2pMaker(PosixNetwork& network, SegmentPool& segments);
 
   LinkKind kind() const override { return LinkKind::p2p; }

@@ -12,7 +12,7 @@ namespace gpusock::proxy {
 
 class P2pLink final : public Link {
  public:
-  /// `memory` has the rings' words.
+  /// The rings' words are in `memory`.
   P2pLink(std::unique_ptr<ByteStream> stream, const ConnectionRings& memory, const table::RingPair& rings,
           LinkEvents& events)
       : memory_(memory), rings_(rings), control_(std::move(stream), events) {}

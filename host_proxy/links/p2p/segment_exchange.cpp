@@ -20,13 +20,13 @@ namespace gpusock::proxy {
 namespace {
 
 constexpr std::uint64_t kVisitorTurns = 100'000;
-/// An honest visitor sends its ticket as soon as it is connected. At most this many silent ones are kept; then the
-/// oldest is evicted.
+/// An honest visitor sends its ticket as soon as it is connected. SegmentOffers keeps at most this many silent
+/// visitors, and evicts the oldest.
 constexpr std::size_t kVisitorsMax = 128;
 
 constexpr std::size_t kVisitorsPerStep = 512;
 
-/// Segments offered by any context of this process: an address space has one such table by nature.
+/// The segments that all contexts of this process offer: they share one address space, and so one table.
 class LocalOffers {
   struct Offer {
     std::weak_ptr<Segment> segment;
@@ -40,7 +40,7 @@ class LocalOffers {
     offers_[ticket] = {segment, on_device, {}};
   }
   void remove(const Ticket& ticket) {
-    std::map<Ticket, Offer>::node_type gone;  // it gives its segments back after the lock is free
+    std::map<Ticket, Offer>::node_type gone;  // gives its segments back after the lock is released
     const std::lock_guard lock(mutex_);
     gone = offers_.extract(ticket);
   }
@@ -68,7 +68,7 @@ class LocalOffers {
   }
 
  private:
-  /// Under the lock, so that whoever offers finds both segments' words started.
+  /// Called with the lock held, so that the offering context finds the words of both segments started.
   static DeviceRings share(std::shared_ptr<Segment> offered, SegmentPool& pool) {
     const Platform &here = pool.platform(), &there = offered->platform();
     if (here.is_same_device_as(there)) return {offered, offered, {}};
@@ -77,7 +77,7 @@ class LocalOffers {
     if (!there.reaches_device_memory_of(here)) return {nullptr, nullptr, why + there.why_apart_from(here)};
     auto own = pool.try_take_between_kernels(offered->ring_bytes(), true);
     if (own == nullptr) return {nullptr, nullptr, why + "no such rings are free (Options::connections_max)"};
-    // A position means the same in both.
+    // A position must mean the same in both.
     own->start_words(offered->start());
     offered->start_words(own->start());
     return {std::move(offered), std::move(own), {}};
@@ -85,7 +85,7 @@ class LocalOffers {
 
   std::mutex mutex_;
   bool hidden_ = false;
-  std::map<Ticket, Offer> offers_;  // withdrawing, which destructors do, allocates nothing
+  std::map<Ticket, Offer> offers_;  // a map: destructors withdraw, which must not allocate
 };
 
 LocalOffers& local_offers() {
@@ -113,7 +113,7 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
       ::listen(listener_.get(), 4096) != 0) {
     throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
   }
-  visitors_.reserve(kVisitorsMax);  // serve() allocates nothing
+  visitors_.reserve(kVisitorsMax);  // so that serve() allocates nothing
   heed_visitors(true);
 }
 
@@ -145,7 +145,7 @@ void SegmentOffers::withdraw(const Ticket& ticket) {
 void SegmentOffers::serve() {
   if (ready_) {
     for (std::size_t visitors = 0; visitors < kVisitorsPerStep && accept_visitor(); ++visitors) {
-    }  // bounded: a process that connects without end must not keep the step from others
+    }  // bounded: a process that connects again and again must not keep the step from others
   }
   std::erase_if(visitors_, [this](Visitor& visitor) {
     const bool leaves = serve(visitor) || --visitor.turns_left == 0;
@@ -159,7 +159,7 @@ bool SegmentOffers::accept_visitor() {
   Visitor visitor{Descriptor(uninterrupted(
                       [&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); })),
                   kVisitorTurns};
-  // Out of descriptors: looked at again at each step. Visitors that wait must not keep the proxy awake until then.
+  // If descriptors are short, each step tries again. Waiting visitors must not keep the proxy awake until then.
   const bool stuck = !visitor.connection && errno != EAGAIN;
   heed_visitors(!stuck);
   ready_ = visitor.connection || stuck;
@@ -174,7 +174,7 @@ bool SegmentOffers::accept_visitor() {
   return true;
 }
 
-/// Sets whether visitors that come end the proxy's sleep.
+/// Sets whether arriving visitors end the proxy's sleep.
 void SegmentOffers::heed_visitors(bool heeds) {
   if (heeds == heeds_) return;
   heeds_ = heeds;
@@ -185,7 +185,7 @@ void SegmentOffers::heed_visitors(bool heeds) {
   }
 }
 
-/// Does what the visitor came for, if it has said that. True if it may go.
+/// Serves the visitor if its message has arrived. True if the visitor is done.
 bool SegmentOffers::serve(const Visitor& visitor) {
   std::array<Ticket, 2> said;
   ReceivedMessage message = receive_message(visitor.connection.get(), std::as_writable_bytes(std::span(said)));
@@ -199,7 +199,7 @@ bool SegmentOffers::serve(const Visitor& visitor) {
   return true;
 }
 
-/// Gives the visitor the segment of its ticket.
+/// Sends the visitor the descriptor that its ticket names.
 void SegmentOffers::serve(const Visitor& visitor, const Ticket& ticket) {
   if (lasting_descriptor_ >= 0 && ticket == lasting_ticket_) {
     send_descriptor(visitor.connection.get(), lasting_descriptor_);
@@ -236,8 +236,8 @@ SegmentFetch::~SegmentFetch() {
   if (connection_) network_.unwatch(connection_.get());
 }
 
-/// A Unix socket's connect takes effect at once, or fails. EAGAIN: the peer has not yet accepted as many as its backlog
-/// holds. That lasts until the peer's next step, or at most until this connection's handshake has taken too long.
+/// A Unix socket's connect() succeeds or fails at once. EAGAIN means that the peer's backlog is full. That lasts until
+/// the peer's next step, or at most until this connection's handshake has taken too long.
 SegmentFetch::State SegmentFetch::connect() {
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name_, address);

@@ -1,9 +1,9 @@
 #pragma once
-/// @file How a process on the same host gets a connection's memory: over a Unix socket with an abstract name, against a
-/// ticket that the handshake gave it. Inside one process the ticket leads to the segment itself.
+/// @file How a process on the same host gets a connection's memory: over a Unix socket with an abstract name, for a
+/// ticket that it got in the handshake. Inside one process the ticket leads to the segment itself.
 ///
-/// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the
-/// network. Only processes of the same user are served (SO_PEERCRED).
+/// An abstract name belongs to a network namespace: processes in different namespaces count as different hosts, and use
+/// the network. Only processes of the same user are served (SO_PEERCRED).
 
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/posix_network.hpp"
@@ -25,19 +25,19 @@ using Ticket = std::array<std::uint8_t, 16>;
 /// The segment of this ticket, if a context of this process offers it; else nullptr.
 std::shared_ptr<Segment> find_local_offer(const Ticket& ticket);
 
-/// What the kernels of two contexts of this process use in device memory.
+/// The rings in device memory that the kernels of two contexts of this process use.
 struct DeviceRings {
-  std::shared_ptr<Segment> acceptors;   ///< what was offered; nullptr: the two use other memory
-  std::shared_ptr<Segment> connectors;  ///< the same on one GPU; else of the connector's GPU
-  std::string remark;                   ///< why not device memory, if both have some: "p2p in GPU memory: …"
+  std::shared_ptr<Segment> acceptors;   ///< the offered segment; nullptr: the two use other memory
+  std::shared_ptr<Segment> connectors;  ///< the same segment on one GPU; else one of the connector's GPU
+  std::string remark;                   ///< why not device memory, although both have some: "p2p in GPU memory: …"
 };
 
-/// Takes the segment in device memory that a context of this process offers beside the other, for kernels of the
-/// context that has `pool`. Between two GPUs, each of which reaches the other's memory, also one of the pool's. The one
-/// who offers it finds the same (SegmentOffers::device_rings()).
+/// Takes the segment in device memory that a context of this process offers with this ticket, for kernels of the
+/// context that has `pool`. Between two GPUs that reach each other's memory, also takes a segment from `pool`. The
+/// offering context finds the same result by SegmentOffers::device_rings().
 DeviceRings take_local_device_offer(const Ticket& ticket, SegmentPool& pool);
 
-/// For tests: contexts of one process then meet as those of different processes do.
+/// For tests: contexts of one process then connect as those of different processes do.
 void hide_local_offers() noexcept;
 
 /// The half that offers segments.
@@ -50,23 +50,23 @@ class SegmentOffers final : public ReadySink {
   /// The abstract Unix socket's name (without the leading zero byte): 32 hexadecimal digits.
   const std::string& name() const { return name_; }
 
-  /// Offers the segment, once, until it is fetched or withdrawn. `on_device`: what contexts of this process may take
-  /// instead, or nullptr.
+  /// Offers the segment until it is fetched, once, or withdrawn. `on_device`: a segment that contexts of this process
+  /// may take instead, or nullptr.
   Ticket offer(const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device = nullptr);
-  /// What was taken, once the peer has answered.
+  /// What the peer has taken in device memory. Valid once the peer has answered.
   DeviceRings device_rings(const Ticket& ticket) const;
   void withdraw(const Ticket& ticket);
-  /// What a visitor gives that has the lasting ticket, says another one, and sends a descriptor beside them. The
+  /// Called when a visitor sends the lasting ticket, another ticket (`says`), and a descriptor with them. The
   /// connection is for an answer.
   using OnGift = std::function<void(const Ticket& says, Descriptor gift, Descriptor connection)>;
-  /// Gives this descriptor, which the caller keeps open, to all who have this ticket, and takes what they give.
+  /// Sends this descriptor, which the caller keeps open, to all visitors that have this ticket, and takes their gifts.
   void offer_for_good(const Ticket& ticket, int descriptor, OnGift on_gift) {
     lasting_ticket_ = ticket;
     lasting_descriptor_ = descriptor;
     on_gift_ = std::move(on_gift);
   }
 
-  /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.
+  /// Serves visitors that have come. Call it after on_ready(), or at intervals. Does not wait.
   void serve();
 
   void on_ready() override { ready_ = true; }
@@ -93,8 +93,8 @@ class SegmentOffers final : public ReadySink {
   bool heeds_ = false;
 };
 
-/// Fetches whose peer had no room for another connection in its backlog. There is no event when there is room:
-/// each step tries them again.
+/// Fetches that wait because the peer's backlog was full. No event reports when there is room: each step tries them
+/// again.
 class FullBacklogs {
  public:
   void add(ReadySink& sink) { sinks_.push_back(&sink); }
@@ -111,7 +111,7 @@ class FullBacklogs {
 /// The half that fetches one segment.
 class SegmentFetch {
  public:
-  /// All references outlive it. `sink` is notified when advance() may get further.
+  /// All references must outlive this object. `sink` is notified when advance() may get further.
   SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
                const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink);
   ~SegmentFetch();

@@ -74,14 +74,14 @@ ReceivedMessage receive_message(int connection, std::span<std::byte> room) {
   if (bytes < 0) return {-1, errno, {}};
   DescriptorMessage& in = *message;
   const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
-  int descriptors[2] = {-1, -1};  // one is expected; padding leaves room for a second, of a malicious peer
+  int descriptors[2] = {-1, -1};  // one is expected; the padding has room for a malicious peer's second one
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     std::memcpy(descriptors, CMSG_DATA(header),
                 std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
   }
   Descriptor first(descriptors[0]);
   const Descriptor second(descriptors[1]);
-  // There was room for one, so what is missing is a descriptor of this process.
+  // There was room for one, so this process has no descriptor left.
   const bool has_none_left = (in.message.msg_flags & MSG_CTRUNC) != 0 && !first;
   if (has_none_left) return {-1, EMFILE, {}};
   if (second || (in.message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return {-1, EPROTO, {}};

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Agreeing on the tcp link: there is nothing to agree on.
+/// @file Makes the tcp link. The peers have nothing to agree on.
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
@@ -10,7 +10,7 @@ namespace gpusock::proxy {
 
 class TcpMaker final : public LinkMaker {
  public:
-  /// `segments` outlives it.
+  /// Takes rings from `segments`, which must outlive this object.
   explicit TcpMaker(SegmentPool& segments) : segments_(segments) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }

@@ -8,11 +8,11 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side
+/// The most bytes that one system call moves: enough to make its cost small, and few enough that the ring's other side
 /// starts on the bytes while they are in the cache.
 constexpr std::uint64_t kTurnBytes = 256 << 10;
-/// System calls that one progress makes to send at most: a producer that never pauses must not keep the step from the
-/// others.
+/// The most system calls that one progress() makes to send: a producer that never pauses must not keep the step from
+/// other connections.
 constexpr int kWritesPerCall = 8;
 constexpr std::uint64_t kUnitBytes = detail::PastRing::kUnitBytes;
 
@@ -69,7 +69,7 @@ bool TcpLink::transmit() {
   return moved;
 }
 
-/// Bytes written, 0 where none can be now or any more.
+/// Returns the number of bytes written; 0 if none can be written now, or ever again.
 std::uint64_t TcpLink::write(std::span<const iovec> from) {
   const auto result = stream_->write(from);
   if (result >= 0) return static_cast<std::uint64_t>(result);
@@ -89,11 +89,11 @@ void TcpLink::take_breakage() {
 void TcpLink::fail_sending(int error) {
   if (send_error_ != 0) return;
   send_error_ = error;
-  stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
+  stream_->reset_on_close();  // if this side lacked memory, the peer must not take it for an orderly end
   stream_->readable = true;
-  writing_ended_ = true;  // what is left cannot be delivered
+  writing_ended_ = true;  // the rest cannot be delivered
   events_.on_sending_failed(error);
-  if (reading_ended_) fail(error);  // the reader has all
+  if (reading_ended_) fail(error);  // readers have all bytes
 }
 
 std::uint64_t TcpLink::move_past_ring(const detail::PastRing& wanted) {
@@ -123,7 +123,7 @@ void TcpLink::keep_rest(const std::byte* data, std::uint64_t bytes) {
   rest_bytes_ = bytes;
 }
 
-/// False if the network takes no byte of it.
+/// Sends what the network takes of the rest. False if that is nothing.
 bool TcpLink::transmit_rest() {
   const iovec vector{rest_.data(), rest_bytes_};
   const std::uint64_t written = write({&vector, 1});
@@ -160,9 +160,9 @@ std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
   if (result == -EAGAIN && send_error_ == 0) return 0;
-  // At once: the system reports its error once. Later writes get EPIPE, which is not the cause.
+  // Report it now: the system reports its error only once. Later writes get EPIPE, which is not the cause.
   if (result < 0 && result != -EAGAIN) fail_sending(static_cast<int>(-result));
-  // After its error a broken stream reports an end, too. EPIPE: the peer had ended its direction before.
+  // After its error a broken stream also reports an end. With EPIPE the end is true: the peer had ended its direction.
   const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
   reading_ended_ = true;
   if (in_order) events_.on_ended(rx_.position());
@@ -200,12 +200,12 @@ bool TcpLink::drop_arriving() {
 
 /// RFC 9293, 3.6.1 and RFC 2525, 2.17: a host that closes with unread input resets the connection, so that the peer
 /// learns that not all of what it sent was received. After Shutdown::read unread bytes are dropped without a reset, as
-/// before the close: also those that came before this side's proxy knew of the shutdown.
+/// they are before the close. This includes bytes that came before the proxy knew of the shutdown.
 bool TcpLink::refuse_input() {
   refuses_input_ = !discard_;
-  stream_->readable = true;  // what the operating system holds by now has arrived, too
+  stream_->readable = true;  // bytes that the operating system holds have arrived, too
   const bool unread = refuses_input_ && has_unread();
-  if (unread) transmit();  // what was sent before the close gets as far as the network takes it at once
+  if (unread) transmit();  // sends what the network takes at once of the bytes before the close
   return unread;
 }
 
@@ -223,7 +223,7 @@ Link::Traffic TcpLink::traffic() const {
   return {tx_.position() - tx_start_ + past_rings_.tx_bytes, rx_.position() - rx_start_ + past_rings_.rx_bytes};
 }
 
-/// The peer must not take it for an orderly end: the network may not know of the reason.
+/// Fails the connection, and resets it: the network may not know the reason, and the peer must not see an orderly end.
 void TcpLink::fail(int error) {
   stream_->reset_on_close();
   failed_ = true;

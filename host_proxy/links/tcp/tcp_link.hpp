@@ -50,8 +50,8 @@ class TcpLink final : public Link {
   LinkEvents& events_;
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
-  Traffic past_rings_;  // what was moved without them
-  // The end of what a caller has sent past the ring: the network had no room for it. It goes before the ring's bytes.
+  Traffic past_rings_;  // bytes moved past the rings
+  // The last bytes that a caller sent past the ring: the network had no room for them. They go before the ring's bytes.
   std::array<std::byte, detail::PastRing::kUnitBytes> rest_;
   std::uint64_t rest_bytes_ = 0;
   bool end_wanted_ = false;

@@ -8,13 +8,13 @@
 namespace gpusock::proxy::verbs {
 namespace {
 
-/// A write is at most this long, and a quarter of the tx ring: its space comes back when all of it is complete, and
-/// callers fill the rest meanwhile.
+/// The most bytes of a write; it is also at most a quarter of the tx ring. Its space comes back only when all of it is
+/// complete, and callers fill the rest of the ring meanwhile.
 constexpr std::uint64_t kWriteBytesMax = 1 << 20;
-/// The requests of a write at most: its bytes, and the position in two words.
+/// The most requests of a write: its bytes, and the position in two words.
 constexpr std::uint32_t kRequestsPerWriteMax = 3;
-/// Credit for less than a quarter of the ring is given after this many looks at it: by then it is the last for now, and
-/// a caller that waits for a whole ring must not wait for a peer that has no credit.
+/// Credit for less than a quarter of the ring is sent after this many looks at it: by then no more is expected for now,
+/// and a caller that waits for a whole ring of bytes must not wait for a peer that lacks this credit.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -44,7 +44,7 @@ bool VerbsChannel::poll() {
     peer_consumed_ = consumed;
   }
   if (parts_.pair->failed() && error() == 0) set_failure(ECONNRESET, "the queue pair broke: " + parts_.pair->failure());
-  return false;  // what the NIC has written moves nothing by itself
+  return false;  // words that the NIC has written move nothing by themselves
 }
 
 void VerbsChannel::abandon() {
@@ -52,7 +52,7 @@ void VerbsChannel::abandon() {
   pending_count_ = 0;
 }
 
-/// The queue pair has completions, in the maker's poll.
+/// Called in the maker's poll() when the queue pair has completions.
 void VerbsChannel::take_completions() {
   const bool was_busy = pending_count_ != 0;
   for (; pending_count_ != 0; --pending_count_, ++first_pending_) {
@@ -80,7 +80,7 @@ int VerbsChannel::write(const std::byte* from, std::uint64_t bytes) {
                peer.ring_address + (sent_ & (peer.ring_bytes - 1)),
                peer.ring_key,
                bytes <= inline_bytes_};
-  // In this order (V6): what the peer's proxy knows of, its kernels can know of, too.
+  // In this order (V6): the peer's kernels can know of all bytes that its proxy knows of.
   if (peer.has_kernels_word != 0)
     writes[1] = {&for_kernels, sizeof for_kernels, 0, peer.kernels_word_address, peer.kernels_word_key, true};
   const std::uint32_t count = requests_per_write();
@@ -100,7 +100,7 @@ std::uint64_t VerbsChannel::arrived() const { return rdma::load_word_of_nic(word
 
 int VerbsChannel::make_visible() {
   const bool on_device = parts_.segment->placement() == RingPlacement::device;
-  return on_device ? parts_.segment->platform().flush_nic_writes() : 0;  // V4; nothing where V3 holds
+  return on_device ? parts_.segment->platform().flush_nic_writes() : 0;  // V4; nothing to do where V3 holds
 }
 
 bool VerbsChannel::is_credit_due(std::uint64_t bytes) {

@@ -1,16 +1,16 @@
 #pragma once
-/// @file One connection's queue pair: this side's NIC writes bytes into the peer's ring, and after them the
-/// position that the peer's callers poll. The peer's processor does nothing for a message.
+/// @file One connection's queue pair: this side's NIC writes bytes into the peer's ring, and after them the position
+/// that the peer's callers poll. The peer's processor takes no part.
 ///
 /// Writes of one queue pair are executed in order, and never twice, so positions and credit only grow. The memory of a
-/// write may be reused when the write is complete: until then the NIC may have to send it again.
+/// write may be reused once the write is complete: until then the NIC may have to send it again.
 ///
-/// Rings may lie in device memory that the NICs reach (device_rings.hpp). This side's proxy touches no byte of them.
-/// The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two places. So
-/// callers do not poll that word then. Where the device takes NICs' writes in order, the NIC writes the position into a
-/// word beside the ring first, and callers poll that one (V8 in rdma/visibility.hpp). Elsewhere the proxy sees the
-/// word in host memory, makes the bytes visible (V4) and then moves the callers' word. In both cases the proxy checks
-/// the word in host memory, and all that it does rests on that.
+/// Rings may lie in device memory that the NICs reach (device_rings.hpp). This side's proxy then touches no byte of
+/// them. The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two places.
+/// So callers do not poll the word in host memory. If the device takes NICs' writes in order, the NIC first writes the
+/// position into a word beside the ring, and callers poll that word (V8 in rdma/visibility.hpp). Otherwise the proxy
+/// sees the word in host memory, makes the bytes visible (V4), and then stores the callers' word. In both cases the
+/// proxy checks the word in host memory, and relies on this word alone.
 
 #include "host_proxy/links/one_sided_channel.hpp"
 #include "host_proxy/links/verbs/message.hpp"
@@ -27,25 +27,25 @@
 
 namespace gpusock::proxy::verbs {
 
-/// What a maker's links share: how many of them have writes under way.
+/// Shared by a maker's links: how many of them have writes under way.
 struct Activity {
   std::size_t busy = 0;
 };
 
-/// What a connection works with. In this order, so that the queue pair goes first, then the keys, then the memory.
+/// A connection's resources, in this order, so that the queue pair is destroyed first, then the keys, then the memory.
 struct Parts {
   std::shared_ptr<Segment> segment;
-  rdma::Registration words;  ///< remote
-  rdma::Registration rx;     ///< remote
+  rdma::Registration words;  ///< written by the peer
+  rdma::Registration rx;     ///< written by the peer
   rdma::Registration tx;
-  rdma::Registration kernels_word;  ///< remote; empty: there is none
+  rdma::Registration kernels_word;  ///< written by the peer; empty: there is none
   std::unique_ptr<rdma::QueuePair> pair;
   PeerMemory peer;
 };
 
 class VerbsChannel final : public OneSidedChannel {
  public:
-  /// `rings`: of `parts`.
+  /// The `rings` must be those of `parts`.
   VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings);
   ~VerbsChannel() { abandon(); }
 
@@ -53,7 +53,7 @@ class VerbsChannel final : public OneSidedChannel {
   bool is_silent() const override { return true; }
   bool commits() const override { return commits_; }
   bool callers_may_lead() const override { return static_cast<bool>(parts_.kernels_word); }
-  /// Where this side's positions begin: the NIC writes the peer's words as they are.
+  /// Where this side's positions begin: the peer's NIC writes positions as this side counts them.
   std::vector<std::uint64_t> setup_words() const override { return {rx_start_}; }
   int take_word(std::uint64_t word) override;
   bool poll() override;
@@ -68,8 +68,8 @@ class VerbsChannel final : public OneSidedChannel {
  private:
   /// A write, with its position, that is not known to be complete.
   struct Pending {
-    std::uint32_t request = 0;  ///< the last of its requests, as QueuePair counts
-    std::uint64_t end = 0;      ///< of its bytes
+    std::uint32_t request = 0;  ///< number of its last request, as QueuePair counts
+    std::uint64_t end = 0;      ///< position after its bytes
   };
 
   rdma::Write write_of_word(const std::uint64_t& value, std::uint64_t at) const;
@@ -81,9 +81,9 @@ class VerbsChannel final : public OneSidedChannel {
   std::shared_ptr<Activity> activity_;
   std::uint64_t rx_start_;
   bool commits_;
-  std::uint32_t inline_bytes_;  // of ring bytes: the processor copies them
+  std::uint32_t inline_bytes_;  // up to this size, a write of ring bytes is copied into its request
   std::uint64_t peer_start_ = 0;
-  int looks_ = 0;  // at the same credit
+  int looks_ = 0;  // since there was credit to send
   std::array<Pending, rdma::QueuePair::kDepth> pending_;
   std::size_t first_pending_ = 0;
   std::size_t pending_count_ = 0;

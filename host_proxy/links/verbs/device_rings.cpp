@@ -22,7 +22,7 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   return keys;
 }
 
-/// Without it rings are used all the same: the proxy passes positions on.
+/// Registers the word that kernels poll. Rings are used even without it: the proxy then passes positions on.
 rdma::Registration DeviceRings::give_word(ibv_pd* domain, const Segment& rings) {
   rdma::Registration word = give_memory(domain, rings.platform(), rings.nic_word(), sizeof(std::uint64_t),
                                         rdma::Access::written_by_peers, rings.proxy_nic_word());

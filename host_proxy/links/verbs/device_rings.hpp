@@ -1,6 +1,6 @@
 #pragma once
-/// @file Gives a NIC the rings in device memory, so that it reads and writes them itself (GPUDirect RDMA), where that
-/// can be done; and the word beside them that kernels poll, where they see the NIC's writes in order (V8).
+/// @file Gives a NIC the rings in device memory, if possible, so that it reads and writes them itself (GPUDirect RDMA).
+/// Also gives it the word beside them that kernels poll, if kernels see the NIC's writes in order (V8).
 
 #include "host_proxy/memory/segment.hpp"
 #include "rdma/registration.hpp"
@@ -12,22 +12,22 @@ namespace gpusock::proxy::verbs {
 
 class DeviceRings {
  public:
-  /// `wanted`: false to leave the copies between device and host memory in place. `paths`: how a GPU's memory is given
-  /// to NICs; nothing: as this machine has it.
+  /// If `wanted` is false, the copies between device and host memory remain. `paths`: how a GPU's memory is given to
+  /// NICs; std::nullopt: as this machine can.
   explicit DeviceRings(bool wanted, std::optional<rdma::GpuMemoryPaths> paths = std::nullopt)
       : wanted_(wanted), paths_(paths) {}
 
   struct Keys {
-    rdma::Registration rx;  ///< remote
+    rdma::Registration rx;  ///< written by the peer
     rdma::Registration tx;
-    rdma::Registration word;  ///< remote; empty: callers are not to poll what the NIC writes
+    rdma::Registration word;  ///< written by the peer; empty: callers do not poll what the NIC writes
   };
 
   /// Registers both rings of a segment in device memory, and their word, under the addresses by which the proxy knows
-  /// them. Nothing where that is not wanted or does not work, which is logged once for each reason.
+  /// them. Returns nothing if that is not wanted or does not work. Logs the result if it differs from the last one.
   std::optional<Keys> give(ibv_pd* domain, const Segment& rings);
 
-  /// Why it did not work when it was last tried; empty where it did, and before.
+  /// Why the last give() did not work, or not fully; empty if it worked, or was not called.
   const std::string& why_not() const { return why_not_; }
 
  private:

@@ -58,8 +58,8 @@ class VerbsSetup final : public LinkSetup {
   }
 
  private:
-  /// Writes 0 into a word of the peer's that is 0. The acknowledgement shows that both NICs reach each other, and that
-  /// the program at the address that the peer gave has granted this key.
+  /// Writes 0 into a word of the peer that is already 0. The acknowledgement shows that both NICs reach each other, and
+  /// that the program at the address that the peer gave has granted this key.
   bool begin_trial() {
     const std::uint64_t nothing = 0;
     const PeerMemory& peer = parts_.peer;
@@ -113,7 +113,7 @@ class VerbsSetup final : public LinkSetup {
         parts_.tx = std::move(keys->tx);
         parts_.kernels_word = std::move(keys->word);
       } else if (placement != RingPlacement::device) {
-        rings_.callers.reset();  // not worth copies
+        rings_.callers.reset();  // device memory is not worth the copies
       }
     }
     if (rings_.link == nullptr) {
@@ -134,8 +134,8 @@ class VerbsSetup final : public LinkSetup {
     message_ = make_message(parts_.pair->address(), memory);
   }
 
-  /// An earlier connection's peer may have left any value in the word. Its keys are gone, and so it cannot have left
-  /// one that suits a bias which is drawn now.
+  /// The peer of an earlier connection may have left any value in the word. Its key is no longer valid, so it cannot
+  /// have chosen a value that fits the bias drawn now.
   void offer_kernels_word(PeerMemory& memory) const {
     memory.kernels_word_address = reinterpret_cast<std::uint64_t>(rings_.link->proxy_nic_word());
     const auto random = std::bit_cast<std::uint64_t>(random_bytes<sizeof(std::uint64_t)>());
@@ -160,7 +160,7 @@ class VerbsSetup final : public LinkSetup {
   ReadySink& sink_;
   std::shared_ptr<Activity> activity_;
   bool records_;
-  std::uint64_t trial_end_ns_ = 0;  // 0: there is none
+  std::uint64_t trial_end_ns_ = 0;  // 0: there is no trial
   Parts parts_;
   Message message_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Agreeing on the verbs link: each side makes a queue pair and a ring that the other writes into.
+/// @file How two sides agree on the verbs link: each makes a queue pair, and a ring that the other writes into.
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/links/verbs/device_rings.hpp"
@@ -19,19 +19,19 @@ namespace gpusock::proxy::verbs {
 
 struct Activity;
 
-/// A queue pair whose first write is to show that there is a way to the peer. The maker's poll() ends it in time.
+/// A trial of a queue pair: its first write shows whether it reaches the peer. poll() notifies `sink` at `until_ns`.
 struct Trial {
   ReadySink* sink;
   std::uint64_t until_ns;
 };
 
-/// How long that may take. NICs give up only after 2 to 8 s, and other links are to have their turn within a
+/// How long a trial may take. NICs give up only after 2 to 8 s, and other links must get their turn within the
 /// handshake's time.
 inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// `segments` outlives it. `device_rings`: how the NIC gets rings that are in device memory.
+  /// Takes rings from `segments`, which must outlive this object. `device_rings` gives the NIC rings in device memory.
   explicit VerbsMaker(SegmentPool& segments, DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
@@ -39,15 +39,15 @@ class VerbsMaker final : public LinkMaker {
   std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
                                    ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
-  /// True while completions are awaited: they raise no event.
+  /// True if completions are awaited: no event reports them.
   bool wants_polling() const override;
 
-  // For its setups.
-  std::uint64_t now_ns() const { return now_ns_; }  ///< of the proxy's step
+  // For the LinkSetups that it makes.
+  std::uint64_t now_ns() const { return now_ns_; }  ///< time of the proxy's step
   void begin_trial(const Trial& trial) { trials_.push_back(trial); }
   void end_trial(const ReadySink& sink);
-  /// The NIC that this local address belongs to, opened at its first use. Throws std::system_error that says why there
-  /// is none.
+  /// The NIC that this local address belongs to, opened at its first use. If there is none, throws std::system_error
+  /// with the reason.
   std::shared_ptr<rdma::Device> device_at(const Endpoint& local);
 
   DeviceRings& device_rings() { return device_rings_; }

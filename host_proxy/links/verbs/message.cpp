@@ -8,12 +8,12 @@
 namespace gpusock::proxy::verbs {
 namespace {
 
-/// True if that is memory where a word can lie.
+/// True if a word can lie at this address.
 bool can_hold_word(std::uint64_t address) {
   return address % sizeof(std::uint64_t) == 0 && address + sizeof(std::uint64_t) >= address;
 }
 
-/// True if it says that there is none, or where it may lie.
+/// True if the peer has no word for its kernels, or gives a possible address of one.
 bool has_possible_kernels_word(const PeerMemory& memory) {
   const bool says_nothing = memory.kernels_word_address == 0 && memory.kernels_word_bias == 0 &&
                             memory.kernels_word_key == 0;

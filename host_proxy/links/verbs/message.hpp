@@ -1,5 +1,5 @@
 #pragma once
-/// @file What the two ends of a verbs link tell each other in the handshake: the same both ways.
+/// @file The message that each end of a verbs link sends to the other in the handshake.
 
 #include "host_proxy/memory/segment_header.hpp"
 #include "rdma/queue_pair.hpp"
@@ -16,26 +16,26 @@ namespace gpusock::proxy::verbs {
 
 static_assert(std::endian::native == std::endian::little, "messages are written as they lie in memory");
 
-/// What a peer's NIC may write of a segment's header (memory/segment_header.hpp), from its start on. Positions on the
-/// wire count from the connection's first byte; callers' positions do not, so the receiver says where its own begin.
+/// What a peer's NIC may write of a segment's header (memory/segment_header.hpp), from its start on. Credit counts from
+/// the connection's first byte; the position of arrived bytes counts as the receiver's callers do (setup_words()).
 inline constexpr std::uint64_t kArrivedAt = offsetof(SegmentHeader, rx_committed);
 inline constexpr std::uint64_t kCreditAt = offsetof(SegmentHeader, tx_consumed);
 inline constexpr std::uint64_t kWordsBytes = offsetof(SegmentHeader, rx_consumed);
 static_assert(kArrivedAt == 0);
 
-/// One side's memory, as the other may write it.
+/// The memory of one side that the other side may write.
 struct PeerMemory {
   std::uint64_t ring_address = 0;
   std::uint64_t ring_bytes = 0;     ///< a power of two
-  std::uint64_t words_address = 0;  ///< of the words that it writes
+  std::uint64_t words_address = 0;  ///< of the words that the other side writes
   std::uint32_t ring_key = 0;
   std::uint32_t words_key = 0;
-  /// A second word for the position, in the memory of its kernels: to be written after the bytes, before the other
-  /// word.
+  /// A second word for the position, in the memory of this side's GPU, for kernels. It must be written after the bytes
+  /// and before the other word.
   std::uint64_t kernels_word_address = 0;
-  std::uint64_t kernels_word_bias = 0;  ///< what is to be added to the position
+  std::uint64_t kernels_word_bias = 0;  ///< is added to the position
   std::uint32_t kernels_word_key = 0;
-  std::uint32_t has_kernels_word = 0;  ///< 1, or 0: there is none, and the three are 0
+  std::uint32_t has_kernels_word = 0;  ///< 1; or 0: there is none, and the three above are 0
 };
 
 /// 88 bytes, little-endian, no padding.
@@ -49,7 +49,7 @@ struct Message {
   std::uint8_t mtu = 0;           ///< ibv_mtu: 1 to 5
   std::uint8_t ethernet = 0;      ///< 1: RoCE v2, 0: InfiniBand
   std::array<std::uint8_t, 16> gid{};
-  PeerMemory memory;  ///< that the receiver of this message writes
+  PeerMemory memory;  ///< which the receiver of this message writes
 };
 static_assert(sizeof(Message) == 88 && offsetof(Message, gid) == 16 && offsetof(Message, memory) == 32 &&
               offsetof(PeerMemory, words_key) == 28 && offsetof(PeerMemory, has_kernels_word) == 52);
@@ -61,7 +61,7 @@ struct Peer {
 
 Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memory);
 
-/// What a peer says, if it is valid; else `reason` says why not. `ring_bytes`: what its ring must have, 0 for any.
+/// Parses a peer's message. If it is invalid, sets `reason` and returns nothing. `ring_bytes`: its ring's size; 0: any.
 std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_t ring_bytes, std::string& reason);
 
 }  // namespace gpusock::proxy::verbs
