@@ -37,7 +37,7 @@ std::string host_text(const Address& address) {
   return "[" + std::string(buffer) + (address.scope_id != 0 ? "%" + std::to_string(address.scope_id) : "") + "]";
 }
 
-/// True if this is the family of an address. Endpoints that a peer tells may hold anything.
+/// True if this is the family of an address. An endpoint that a peer sent may hold any value.
 bool is_family(std::uint8_t family) { return family == 4 || family == 6; }
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
@@ -78,8 +78,8 @@ HostAddress to_address(const addrinfo& entry) {
   return result;
 }
 
-/// The addresses that an endpoint keeps, each once, in the order of the list. One of each family is among them if the
-/// list has both: a host may be without one of the two.
+/// The addresses that an endpoint keeps, each once, in the order of the list. If the list has both families, the result
+/// has both, too: this host may lack one of them.
 std::vector<HostAddress> choose_addresses(const addrinfo* list) {
   constexpr std::size_t kAddressesMax = 1 + Endpoint::kFurtherMax;
   std::vector<HostAddress> chosen;
@@ -171,7 +171,7 @@ std::uint32_t parse_ring(std::string_view text, std::string_view value) {
   return static_cast<std::uint32_t>(bytes << shift);
 }
 
-/// As parse_ring() takes it.
+/// The size as text that parse_ring() takes.
 std::string ring_text(std::uint32_t bytes) {
   if (bytes % (1u << 20) == 0) return std::to_string(bytes >> 20) + "M";
   if (bytes % (1u << 10) == 0) return std::to_string(bytes >> 10) + "K";
@@ -206,7 +206,7 @@ void parse_option(std::string_view text, std::string_view option, Endpoint& endp
 
 std::string_view to_string(LinkKind link) {
   const auto kind = static_cast<unsigned>(link);
-  return kind < kLinkKinds ? kLinkNames[kind] : "unknown";  // endpoints that peers tell may hold anything
+  return kind < kLinkKinds ? kLinkNames[kind] : "unknown";  // a peer may have sent any value
 }
 
 LinkKind parse_link(std::string_view name) {

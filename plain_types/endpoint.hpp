@@ -42,13 +42,13 @@ std::string_view to_string(LinkKind link);
 LinkKind parse_link(std::string_view name);
 
 namespace detail {
-/// The link of endpoints that name none: GPUSOCK_LINK's, or auto where that is unset or empty. Throws Error (EINVAL)
-/// that names the variable and the links.
+/// The link of an endpoint that names none: that of GPUSOCK_LINK, or auto if the variable is unset or empty. Throws
+/// Error (EINVAL) that names the variable and the links.
 LinkKind default_link();
 }  // namespace detail
 
-/// An IPv4 or IPv6 address with a port, and how connections there are carried: what Endpoint is without further
-/// addresses. This is how the shared tables store the ends of a connection. Trivially copyable; 32 bytes.
+/// An IPv4 or IPv6 address with a port, and how connections there are carried: an Endpoint without further addresses.
+/// The shared tables store the ends of a connection in this form. Trivially copyable; 32 bytes.
 struct ResolvedEndpoint {
   std::uint8_t address[16] = {};        ///< network byte order; the first 4 bytes for IPv4
   std::uint32_t scope_id = 0;           ///< IPv6 link-local interface index
@@ -97,22 +97,22 @@ struct Endpoint : ResolvedEndpoint {
   HostAddress further[kFurtherMax];      ///< in the order in which they are tried; the first of family 0 ends the list
 
   /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket][,or=ADDRESS]...". `host` is
-  /// an IPv4 address, an IPv6 address in brackets, or a name (looked up here, on the calling host thread). Of a name
-  /// with several addresses the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724); if those are all
+  /// an IPv4 address, an IPv6 address in brackets, or a name (looked up here, on the calling host thread). If a name
+  /// has several addresses, the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724). If those are all
   /// IPv4 or all IPv6, the first address of the other family replaces the fourth. Each `or=` adds an address to try
-  /// after those of the host, up to four in all. Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
-  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, on every link. An
-  /// endpoint that parse() made is equal to what parse() makes of its to_string(), whatever GPUSOCK_LINK is. Throws
-  /// Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is
-  /// wrong.
+  /// after those of the host, up to four in all. Without `link=`, the link is that of GPUSOCK_LINK, else auto. The
+  /// value of `ring=` is a power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, on
+  /// every link. The text that to_string() makes of the result parses to an equal endpoint, whatever GPUSOCK_LINK is.
+  /// Throws Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what
+  /// is wrong.
   static Endpoint parse(std::string_view text);
 
-  /// The endpoint of this host (as parse() takes it, with or without brackets) and port, to which the following
-  /// functions add the rest: `Endpoint::of("127.0.0.1", 7000).with_link(LinkKind::tcp)`. The link is at first
-  /// GPUSOCK_LINK's, else auto. Throws Error as parse() does.
+  /// The endpoint of this host (as parse() takes it, with or without brackets) and port. The following functions add
+  /// the rest: `Endpoint::of("127.0.0.1", 7000).with_link(LinkKind::tcp)`. At first the link is that of GPUSOCK_LINK,
+  /// else auto. Throws Error as parse() does.
   static Endpoint of(std::string_view host, std::uint16_t port);
 
-  /// The same endpoint with another port; in kernels, too, as the next three.
+  /// The same endpoint with another port. Kernels may call this function and the next three, too.
   GPUSOCK_FN Endpoint with_port(std::uint16_t to) const {
     Endpoint changed = *this;
     changed.port = to;
@@ -138,7 +138,7 @@ struct Endpoint : ResolvedEndpoint {
     return changed;
   }
 
-  /// All of it as text, as parse() takes it: what ResolvedEndpoint::to_string() says, and `,or=` with each further
+  /// The endpoint as text that parse() takes: that of ResolvedEndpoint::to_string(), and `,or=` with each further
   /// address.
   std::string to_string() const;
 
@@ -152,7 +152,7 @@ struct Endpoint : ResolvedEndpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-/// Writes an endpoint as its to_string() says.
+/// Writes the to_string() of an endpoint.
 std::ostream& operator<<(std::ostream& out, const ResolvedEndpoint& endpoint);
 std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);  ///< the same
 

@@ -10,8 +10,7 @@
 
 namespace gpusock {
 
-/// An errno in words, with its name: "Connection refused (ECONNREFUSED)". Of a number that is no errno, the words
-/// alone.
+/// An errno in words, with its name: "Connection refused (ECONNREFUSED)". A number that is not an errno has no name.
 inline std::string describe_errno(int errno_value) {
   const char* const name = errno_value == 0 ? nullptr : strerrorname_np(errno_value);
   return std::generic_category().message(errno_value) + (name == nullptr ? "" : std::string(" (") + name + ")");
@@ -40,7 +39,7 @@ class Error : public std::system_error {
   std::runtime_error text_;  // copying it does not throw
 };
 
-/// The errno of an exception that ended something: of a lack of memory, ENOMEM.
+/// The errno of an exception: the code of a std::system_error, or ENOMEM for any other exception.
 inline int errno_of(const std::exception& exception) noexcept {
   const auto* error = dynamic_cast<const std::system_error*>(&exception);
   return error != nullptr && error->code().value() != 0 ? error->code().value() : ENOMEM;

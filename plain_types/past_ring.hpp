@@ -1,19 +1,19 @@
 #pragma once
-/// @file Bytes that a caller and the network exchange without the ring in between: where callers run the proxy's step
-/// themselves, and the ring is empty (docs/decisions/004-assisting.md).
+/// @file Bytes that a caller and the network exchange without the ring in between, if callers run the proxy's step
+/// themselves and the ring is empty (docs/decisions/004-assisting.md).
 
 #include <cstdint>
 
 namespace gpusock::detail {
 
 struct PastRing {
-  /// Part of a call's bytes are a multiple of this, so that the ring's positions stay as aligned as callers keep them:
-  /// a caller of `reserve` or `peek` that moves whole words finds each word where a GPU can access it.
+  /// If a call moves only a part of its bytes, that part is a multiple of this. So the ring's positions stay as aligned
+  /// as callers keep them, and callers of `reserve` or `peek` find whole words where a GPU can access them.
   static constexpr std::uint64_t kUnitBytes = 16;
   enum class Direction { send, receive };
 
   Direction direction;
-  void* data;  ///< the caller's memory; of a send it is only read
+  void* data;  ///< the caller's memory; a send only reads it
   std::uint64_t bytes;
 
   bool sends() const { return direction == Direction::send; }

@@ -1,8 +1,8 @@
 #pragma once
-/// @file The one macro that lets a header compile for the host, the CPU device and GPUs.
-/// GPUSOCK_FN marks a function that both a host thread and a kernel may call. GPUSOCK_FN_APART marks one that is called
-/// and not copied into each of its callers: a call costs nothing beside an access across the bus, and a kernel that
-/// makes ten socket calls would else hold ten copies of all of them (and take a compiler a minute).
+/// @file The macros that let a header compile for the host, the CPU device and GPUs.
+/// GPUSOCK_FN marks a function that both a host thread and a kernel may call. GPUSOCK_FN_APART marks such a function
+/// that is not inlined: a call costs nothing beside an access across the bus. If these functions were inlined, a kernel
+/// with ten socket calls would hold ten copies of each, and take a compiler a minute.
 
 #if defined(__CUDACC__)
 #define GPUSOCK_FN __host__ __device__

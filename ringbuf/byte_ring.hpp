@@ -4,13 +4,12 @@
 /// The ring is `capacity` bytes (a power of two) and two words, each with a single writer:
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
-/// Where the words lie in a device's memory, each half may also store its word in host memory for the proxy, which
-/// looks at the copy alone and passes no byte on its strength. The proxy's own halves post their word in the device's
-/// memory as well, where the device polls it.
-/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity,
-/// counted from the ring's origin. The producer and the consumer are separate halves, so that each lives in its own
-/// processor's memory, and the two words and the bytes may lie in three different memories. Each half is plain data:
-/// copyable, and valid in shared memory.
+/// If the words lie in a device's memory, each half may also store a copy of its word in host memory for the proxy. The
+/// proxy reads only that copy, and passes no byte on the strength of it. The proxy's own halves also post their word
+/// into the device's memory, where the device polls it. Both words are monotonic 64-bit *positions* that may start
+/// anywhere and wrap. An *index* is a position modulo capacity, counted from the ring's origin. The producer and the
+/// consumer are separate halves, so that each lies in its own processor's memory. The two words and the bytes may lie
+/// in three different memories. Each half is plain data: copyable, and valid in shared memory.
 ///
 /// Ordering table (scope: system)
 ///   label  operation                  order    partner  data protected
@@ -18,10 +17,11 @@
 ///   C1     consumer: load committed   acquire  P1, X1   as P1
 ///   C2     consumer: store consumed   release  P2       the consumer's reads of the bytes it gives back
 ///   P2     producer: load consumed    acquire  C2, X1   as C2: they precede the producer's overwriting
-/// Each half caches the other's position, so P2 and C1 run only when the cached one does not allow the request.
+/// Each half caches the other's position, so it loads the word (P2, C1) only if the cached one does not allow the
+/// request.
 ///
-/// The words may be written by a peer that is not trusted: a position that cannot be (more than `capacity` apart) is
-/// reported as kRingCorrupt and never turned into an address.
+/// A peer that is not trusted may write the words. If the two are more than `capacity` apart, the position is invalid:
+/// it is reported as kRingCorrupt and never turned into an address.
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
@@ -32,7 +32,7 @@
 
 namespace gpusock::ringbuf {
 
-/// What writable() and readable() return when the other side's position is impossible.
+/// What writable() and readable() return if the other side's position is invalid.
 inline constexpr std::uint64_t kRingCorrupt = ~std::uint64_t{0};
 
 /// One contiguous run of ring bytes.
@@ -52,13 +52,14 @@ struct RingMemory {
   std::byte* data = nullptr;
   std::uint64_t capacity = 0;  ///< a power of two
   std::uint64_t origin = 0;    ///< a position whose index is 0
-  /// True if nobody sets the words before a connection: until a half first stores its word, it holds a position before
-  /// the origin, which stands for the origin. Words in a device's memory, which the host cannot set while kernels run.
+  /// True if the words are not set before a connection, because they lie in a device's memory, which the host cannot
+  /// set while kernels run. Until a half first stores its word, the word holds a position before the origin, which
+  /// stands for the origin.
   std::uint64_t words_are_kept : 1 = 0;
-  /// What the word of `committed` has beyond its position; 0 unless words_are_kept. A word that a network device writes
-  /// may hold any value that an earlier peer has left there, which nobody can reset or read. So its bias is random and
-  /// new for each connection: what was left is then an impossible position, and until the first byte is consumed an
-  /// impossible position stands for the origin.
+  /// The value of the `committed` word minus its position; 0 unless words_are_kept. A word that an RDMA device writes
+  /// may still hold any value of an earlier peer, and no code can reset or read it. So each connection has a new random
+  /// bias, which turns an old value into an invalid position. Until the first byte is consumed, an invalid position
+  /// stands for the origin.
   std::uint64_t bias : 63 = 0;
   static constexpr std::uint64_t kBiasMax = ~std::uint64_t{0} >> 1;
 
@@ -68,7 +69,7 @@ struct RingMemory {
   GPUSOCK_FN std::uint64_t position_of(std::uint64_t word) const {
     return words_are_kept && static_cast<std::int64_t>(word - origin) < 0 ? origin : word;
   }
-  /// The same, of `committed`, for a consumer at this position.
+  /// The position that a value of `committed` stands for, for a consumer at position `consumed`.
   GPUSOCK_FN std::uint64_t committed_of(std::uint64_t word, std::uint64_t consumed) const {
     if (!words_are_kept) return word;
     const std::uint64_t position = position_of(word - bias);
@@ -76,7 +77,7 @@ struct RingMemory {
     return was_left ? origin : position;
   }
 
-  /// The at most two spans of `bytes` bytes from `position` on; `bytes` <= capacity.
+  /// The one or two spans of `bytes` bytes from `position` on. `bytes` is at most the capacity.
   GPUSOCK_FN RingSpans spans(std::uint64_t position, std::uint64_t bytes) const {
     const std::uint64_t index = index_of(position);
     const std::uint64_t to_end = capacity - index;
@@ -85,7 +86,7 @@ struct RingMemory {
   }
 };
 
-/// A half's position, which other threads of its device may look at. Its word, which says the same, may lie across a
+/// Loads a half's position, also on other threads of its device. The half's word, which says the same, may lie across a
 /// bus.
 GPUSOCK_FN inline std::uint64_t load_position(const std::uint64_t& position) {
   // Relaxed, as the store: a moment's guess.
@@ -95,12 +96,12 @@ GPUSOCK_FN inline void store_position(std::uint64_t& position, std::uint64_t val
   DeviceAtomics::Ref<std::uint64_t>(position).store(value, kRelaxed);
 }
 
-/// A second place for the word that a half writes: in host memory, or in a device's through the host's mapping. One
-/// word, as each call of a kernel loads what a half has.
+/// A second place for the word that a half writes: in host memory, or in a device's through the host's mapping. It fits
+/// into one word, because each call of a kernel loads all members of a half.
 class WordCopy {
  public:
   WordCopy() = default;
-  /// nullptr: there is none.
+  /// With nullptr there is no second place.
   GPUSOCK_FN WordCopy(std::uint64_t* word, bool is_posted = false)
       : word_(reinterpret_cast<std::uintptr_t>(word) | (word != nullptr && is_posted ? kPosted : 0)) {}
 
@@ -120,13 +121,13 @@ class WordCopy {
   std::uintptr_t word_ = 0;
 };
 
-/// The producing half. One thread at a time.
+/// The producing half. One thread at a time uses it.
 template <class Atomics = SystemAtomics>
 class ByteProducer {
  public:
   ByteProducer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them). `copy`: of `committed`.
+  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: a second place for `committed`.
   GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
                           WordCopy copy = {})
       : memory_(memory),
@@ -136,8 +137,7 @@ class ByteProducer {
         position_(start),
         consumed_seen_(start) {}
 
-  /// Bytes that may be written now. The consumer's word is read (P2) only where fewer than `wanted` are known to be
-  /// free.
+  /// Bytes that may be written now. Loads the consumer's word (P2) only if fewer than `wanted` are known to be free.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable(std::uint64_t wanted = ~std::uint64_t{0}) {
     std::uint64_t free_bytes = memory_.capacity - (position_ - consumed_seen_);
     if (free_bytes >= wanted || free_bytes == memory_.capacity) return free_bytes;
@@ -153,21 +153,21 @@ class ByteProducer {
     return memory_.capacity - (position_ - consumed_seen_);
   }
 
-  /// The consumer's word (P2), for note_consumed(): by any thread, while another one uses this half.
+  /// Loads the consumer's word (P2), for note_consumed(). Any thread may call it while another one uses this half.
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_consumed() const {
     typename Atomics::template Ref<std::uint64_t> word(*consumed_);
     return memory_.position_of(word.load(kAcquire));  // P2, pairs with C2
   }
 
-  /// Takes note of a value that load_consumed() has returned; false if it is impossible, or older than what is known.
+  /// Takes note of a value that load_consumed() has returned; false if it is invalid, or older than what is known.
   GPUSOCK_FN bool note_consumed(std::uint64_t consumed) {
     if (consumed - consumed_seen_ > position_ - consumed_seen_) return false;
     consumed_seen_ = consumed;
     return true;
   }
 
-  /// Bytes that could be written now, for other threads of this half's device: changes nothing. While the producer is
-  /// at work, a moment's guess.
+  /// Bytes that could be written now; changes nothing. Other threads of this half's device may call it. While the
+  /// producer is at work, the result is a guess of the moment.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> consumed(*consumed_);
     const std::uint64_t end = load_position(position_);
@@ -176,7 +176,7 @@ class ByteProducer {
     return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
   }
 
-  /// The position, for the same callers.
+  /// The position; other threads of this half's device may call it, too.
   [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
 
   /// Where the next `bytes` bytes go; `bytes` must not exceed what writable() allowed.
@@ -201,13 +201,13 @@ class ByteProducer {
   std::uint64_t consumed_seen_ = 0;     // a past value of *consumed_
 };
 
-/// The consuming half. One thread at a time.
+/// The consuming half. One thread at a time uses it.
 template <class Atomics = SystemAtomics>
 class ByteConsumer {
  public:
   ByteConsumer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them). `copy`: of `consumed`.
+  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: a second place for `consumed`.
   GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
                           WordCopy copy = {})
       : memory_(memory),
@@ -217,7 +217,7 @@ class ByteConsumer {
         position_(start),
         committed_seen_(start) {}
 
-  /// Bytes that may be read now. The producer's word is read (C1) only where fewer than `wanted` are known to be there.
+  /// Bytes that may be read now. Loads the producer's word (C1) only if fewer than `wanted` are known to be there.
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable(std::uint64_t wanted = ~std::uint64_t{0}) {
     const std::uint64_t known = committed_seen_ - position_;
     if (known >= wanted || known == memory_.capacity) return known;
@@ -231,7 +231,7 @@ class ByteConsumer {
   /// Bytes that are known to be there, without a look at the producer's word.
   [[nodiscard]] GPUSOCK_FN std::uint64_t known_readable() const { return committed_seen_ - position_; }
 
-  /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
+  /// Bytes that could be read now; for the same callers as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_);
     // Relaxed: who reads the bytes looks again (C1).
@@ -241,7 +241,7 @@ class ByteConsumer {
     return there > memory_.capacity ? kRingCorrupt : there;
   }
 
-  /// The position, and the producer's word with all that it says is there, for the same callers.
+  /// For the same callers: the position, and the producer's position with all bytes before it visible.
   [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_committed() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_);

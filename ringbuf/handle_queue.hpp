@@ -1,16 +1,15 @@
 #pragma once
 /// @file A queue of socket handles from the proxy (one producer) to any number of device threads.
 ///
-/// The proxy grants free sockets, and hands accepted connections over, through this queue: taking one needs no answer
-/// from the proxy. `entries` and `published` are written by the proxy; `taken` is claimed by the consumers with
-/// compare-and-swap and therefore lives in the consumers' own memory (no read-modify-write crosses the bus).
+/// Through this queue the proxy grants free sockets and hands over accepted connections. A thread that takes one needs
+/// no answer from the proxy. The proxy writes `entries` and `published`. The consumers advance `taken` with
+/// compare-and-swap, so it lies in the consumers' own memory (no read-modify-write crosses the bus).
 ///
-/// The producer never has more than `capacity` handles outstanding (published and not yet known to be taken), which its
-/// user guarantees: a taken handle comes back to the proxy as a request on its socket. So an entry is never overwritten
-/// before it was taken, or before the proxy has taken its handle back: then the entry means nothing, and is skipped.
+/// The producer's user guarantees that at most `capacity` handles are outstanding (published and not yet known to be
+/// taken): a taken handle comes back to the proxy as a request on its socket. So an entry is overwritten only after it
+/// was taken, or after the proxy has taken its handle back. In the second case the entry is invalid, and skipped.
 ///
-/// Where the consumers poll their own memory, the producer posts entries and `published` there as well
-/// (posted_word.hpp).
+/// If the consumers poll their own memory, the producer also posts entries and `published` there (posted_word.hpp).
 ///
 // clang-format off
 /// Ordering table
@@ -33,7 +32,7 @@
 
 namespace gpusock::ringbuf {
 
-/// Where the producer posts what it writes, through the host's mapping of the consumers' memory; nullptr: nowhere.
+/// Where the producer also posts what it writes, in the host's mapping of the consumers' memory; nullptr: nowhere.
 struct PostedQueue {
   std::uint64_t* entries = nullptr;
   std::uint64_t* published = nullptr;
@@ -78,7 +77,7 @@ class HandleConsumer {
                             std::uint64_t* taken)
       : entries_(entries), mask_(capacity - 1), published_(published), taken_(taken) {}
 
-  /// The oldest handle, which is the caller's alone from now on, or -1 when there is none.
+  /// Takes the oldest handle, which no other thread gets, or returns -1 if there is none.
   GPUSOCK_FN std::int32_t try_take() const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
     std::uint64_t position = taken.load(kAcquire);                                                  // Q3, pairs with Q4
@@ -92,8 +91,7 @@ class HandleConsumer {
     return -1;
   }
 
-  /// Drops all handles that were pushed before `end` was the producer's position. Until it returns no other consumer
-  /// uses the queue.
+  /// Drops all handles before the producer's position `end`. No other consumer may use the queue until it returns.
   GPUSOCK_FN void skip_to(std::uint64_t end) const {
     typename Own::template Ref<std::uint64_t>(*taken_).store(end, kRelaxed);  // relaxed: see above
   }

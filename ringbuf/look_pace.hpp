@@ -35,7 +35,7 @@ class LookPace {
     std::uint64_t most;   ///< bytes that the caller takes at most
     std::uint64_t sent;   ///< the position up to which the same side has sent on this socket
   };
-  /// A wait has ended: bytes have come.
+  /// Call it when a wait has ended because bytes have come.
   void note_wait(const Wait& wait) {
     const bool may_be_answer = wait.sent != sent_;
     const bool gathered_nothing = streams() && wait.found <= wait.most;
@@ -50,7 +50,7 @@ class LookPace {
   /// True if bytes should gather before the next look.
   bool streams() const { return short_waits_ >= kShortWaits; }
 
-  /// Lets bytes gather where that pays. `clock_ns()` is the caller's clock.
+  /// Lets bytes gather if that pays. `clock_ns()` is the caller's clock.
   template <class Clock>
   void before_look(Clock clock_ns) const {
     if (!streams()) return;

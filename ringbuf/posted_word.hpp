@@ -1,10 +1,10 @@
 #pragma once
-/// @file Words in a device's memory that the host stores through a mapping of it: on a GPU, of its BAR (GDRCopy).
+/// @file Words in a device's memory that the host stores through a mapping; on a GPU, a mapping of its BAR (GDRCopy).
 ///
 /// The device's threads poll such a word in their own memory. The host never loads through the mapping, as a load would
 /// take a round trip over the bus; it keeps the word in its own memory as well. Mappings of a GPU's memory combine
-/// writes: their stores are weakly ordered, and may stay in the processor's buffers. So a fence comes before the
-/// store, for what was written earlier, and one behind it, to send the store on its way.
+/// writes: their stores are weakly ordered, and may stay in the processor's buffers. So one fence comes before the
+/// store, for what was written earlier, and one after it, to send the store on its way.
 ///
 /// Ordering table (scope: system)
 ///   label  operation          order    partner             data protected
@@ -21,7 +21,7 @@
 
 namespace gpusock::ringbuf {
 
-/// Earlier stores of this thread, through mappings too, are complete before later ones.
+/// Completes earlier stores of this thread, also those through mappings, before later ones.
 inline void order_stores() {
 #if defined(__SSE2__)
   _mm_sfence();
@@ -32,7 +32,7 @@ inline void order_stores() {
 #endif
 }
 
-/// Stores a word through a mapping. On the host; one thread at a time for each word, unless its caller says why not.
+/// Stores a word through a mapping, on the host. One thread at a time stores each word, unless the caller says why not.
 template <class Atomics = SystemAtomics>
 inline void post(std::uint64_t* mapped_word, std::uint64_t value) {
   order_stores();

@@ -1,15 +1,16 @@
 #pragma once
-/// @file How records lie in a byte ring: each in one piece, behind a header.
+/// @file How records lie in a byte ring: each in one piece, after a header.
 ///
-/// A record is a header of one 64-bit word and its bytes, and takes a multiple of 8 bytes of the ring, its span. It
-/// does not pass the ring's end: a filler, a header without a record, takes what is left there, and what a sender has
-/// given up before other records. A sender commits a filler only together with a record behind it. Both ends of a
-/// connection have rings of the same capacity, so that what is in one piece at the sender is so at the receiver.
+/// A record is a header of one 64-bit word and its bytes. It takes a multiple of 8 bytes of the ring, its span, and
+/// does not pass the ring's end. A filler is a header without a record. It takes the space that is left at the ring's
+/// end, and space that a sender has given up before other records. A sender commits a filler only together with a
+/// record after it. Both ends of a connection have rings of the same capacity, so a record in one piece at the sender
+/// is in one piece at the receiver.
 ///
 ///   bit 0..31    bytes of the record; kFiller: there is none
 ///   bit 32..63   span: bytes from this header to the next
 ///
-/// Headers come from a peer that is not trusted: fits() says whether one can be.
+/// Headers come from a peer that is not trusted: fits() says whether one is valid.
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -40,10 +41,10 @@ struct RecordHeader {
   }
 };
 
-/// What a record of so many bytes takes in the ring.
+/// Bytes of the ring that a record of `bytes` bytes takes.
 GPUSOCK_FN constexpr std::uint64_t record_span(std::uint64_t bytes) { return (kRecordHeaderBytes + bytes + 7) / 8 * 8; }
 
-/// The longest record of a ring: with a filler before it as long as itself, it must fit.
+/// Bytes of the longest record in a ring: it must fit after a filler that is as long as itself.
 GPUSOCK_FN constexpr std::uint64_t record_bytes_max(std::uint64_t capacity) {
   return capacity / 2 - kRecordHeaderBytes;
 }

@@ -1,8 +1,8 @@
 #pragma once
-/// @file A copy whose stores go past the caches of the processor that makes it.
+/// @file A copy whose stores bypass the caches of the processor that makes it.
 ///
-/// Bytes that another processor will read, and this one will not, may be quicker to fetch from memory than from this
-/// one's cache: always so where the two share no cache (store_choice.hpp measures it).
+/// If another processor will read the bytes, and this one will not, they may be quicker to fetch from memory than from
+/// this one's cache. They always are if the two share no cache (store_choice.hpp measures it).
 
 #include <cstddef>
 #include <cstdint>
@@ -21,9 +21,9 @@ inline constexpr bool kHasStreamingStores = true;
 inline constexpr bool kHasStreamingStores = false;
 #endif
 
-/// Copies as memcpy does, with non-temporal stores. They are complete, for any processor, before whatever this thread
-/// stores after the call (Intel SDM volume 1, 10.4.6.2: weakly ordered, so a fence follows them). Not inlined: it is
-/// for many bytes, and compilers warn of lines that a small buffer would not hold.
+/// Copies as memcpy does, with non-temporal stores. Any processor sees them before what this thread stores after the
+/// call (they are weakly ordered, Intel SDM volume 1, 10.4.6.2, so a fence follows them). Not inlined: it is for many
+/// bytes, and for a small buffer compilers would warn of whole lines that do not fit.
 [[gnu::noinline]] inline void stream_copy(void* to, const void* from, std::size_t bytes) {
 #if defined(__SSE2__)
   constexpr std::size_t kLine = 64;

@@ -8,16 +8,16 @@
 ///
 /// No event is lost: an entry follows each change, and the words of the change come before the entry (P1, C1). A slot
 /// whose last entry the group has not taken yet gets no other one. The proxy remembers such a change, and writes the
-/// entry once it sees that the earlier one was taken. When a socket is watched, the proxy writes one entry at once: so
-/// a change that came before the proxy knew of it is seen, too.
+/// entry once it sees that the earlier one was taken. When the proxy learns that a socket is watched, it writes one
+/// entry at once. So the group also sees a change that came before.
 ///
-/// Sockets whose words the peer writes (p2p) or the NIC (verbs) stay marked, and the group looks at them in each turn.
+/// Sockets whose words the peer (p2p) or the NIC (verbs) writes stay marked: the group looks at them in each turn.
 ///
 /// Who writes what:
 ///   PollSetView::watches   callers → proxy   which set watches a slot's socket; published by T1
-///   PollSetWords           see there; pinned host memory, 32 bytes a set: all that a waiting group polls. Of the
-///                          kernels' sets a second one in their GPU's memory, if the host can store there
-///                          (TableMemory): then that is the one that they poll
+///   PollSetWords           see the struct    pinned host memory, 32 bytes a set: all that a waiting group polls. If
+///                          the host can store into the GPU's memory (TableMemory), kernels' sets have a second one
+///                          there, which kernels poll
 ///   rings, taken           the two sides of the ring
 ///   CallerSet              callers only      callers' own memory
 // clang-format off
@@ -54,18 +54,19 @@ GPUSOCK_FN constexpr std::int32_t make_set(std::uint32_t index, std::uint32_t ge
 
 /// All that a waiting group polls of its set, in one 32-byte sector. Each word has one writer.
 struct alignas(32) PollSetWords {
-  std::uint64_t published = 0;   ///< the proxy's: the ring's `committed`
-  std::uint64_t generation = 0;  ///< the owning callers': of the handle; even while the set is closed
-  /// Host threads', kernels': generation << 32 | how often they have woken that generation.
+  std::uint64_t published = 0;   ///< written by the proxy: the ring's `committed`
+  std::uint64_t generation = 0;  ///< written by its side's callers: the handle's generation; even while it is closed
+  /// Written by host threads (first) and kernels (second): generation << 32 | how often they have woken that
+  /// generation.
   std::uint64_t wakes[2] = {};
 };
 
-/// Bits of WatchWord::events: which changes concern the set. The values of PollEvents; others concern the callers
-/// alone.
+/// Bits of WatchWord::events: the changes that concern the set. Values as in PollEvents, whose other bits only callers
+/// use.
 inline constexpr std::uint32_t kWatchIn = 0x01, kWatchOut = 0x04;
 
-/// Which set watches a socket, as callers tell the proxy: set << 32 | events << 16 | number. The number differs from
-/// that of the last time.
+/// Tells the proxy which set watches a socket: set << 32 | events << 16 | number. Each word of a socket has another
+/// number than the one before.
 struct WatchWord {
   std::int32_t set = 0;  ///< 0: none
   std::uint16_t events = 0;
@@ -80,18 +81,18 @@ struct WatchWord {
   }
 };
 
-/// What callers keep of a watched socket, in its CallerSlot, under the slot's lock.
+/// The callers' state of a watched socket. It is in the socket's CallerSlot, guarded by request_lock.
 struct Watch {
   std::int32_t set = 0;  ///< 0: none
   std::int32_t socket = -1;
   std::int32_t events = 0;      ///< PollEvents
-  std::uint32_t looked_at = 0;  ///< 1: the proxy does not see all that makes it ready: the group looks in each turn
+  std::uint32_t looked_at = 0;  ///< 1 if the proxy does not see all that makes it ready; the group looks in each turn
   std::uint64_t tag = 0;
   std::uint64_t number = 0;    ///< differs from that of the last watch of this socket
-  std::uint64_t reported = 0;  ///< with kPollEdge: its words when it was last reported; 0: it was not
+  std::uint64_t reported = 0;  ///< with kPollEdge: sum of the socket's words at its last event; 0: none yet
 };
 
-/// An entry of a set's ring: a slot. A whole word, as all that is posted is.
+/// An entry of a set's ring: a slot number. It fills a whole word, because only whole words can be posted.
 using SetEntry = std::uint64_t;
 inline constexpr std::uint32_t kSetEntriesMax = 256;
 
@@ -99,9 +100,9 @@ inline constexpr std::uint32_t kSetEntriesMax = 256;
 struct alignas(64) CallerSet {
   static constexpr std::uint32_t kWords = 256;  ///< a bit for each slot (kSlotsMax)
 
-  std::uint64_t generation_and_users = 0;  ///< device scope: as CallerSlot's, of calls that use the set
-  std::uint64_t lock = 0;             ///< device scope: of PollSetWords::generation and this side's word of `wakes`
-  std::uint64_t waiting = 0;          ///< device scope: 1 while a group waits on the set; what follows is that group's
+  std::uint64_t generation_and_users = 0;  ///< device scope: as in CallerSlot, for calls that use the set
+  std::uint64_t lock = 0;             ///< device scope: guards PollSetWords::generation, this side's word of `wakes`
+  std::uint64_t waiting = 0;          ///< device scope: 1 while a group waits on the set; only that group uses the rest
   ringbuf::ByteConsumer<> changed;    ///< the slots that the proxy has written
   std::uint64_t wakes_seen[2] = {};   ///< PollSetWords::wakes, as last reported
   std::uint64_t next = 0;             ///< the slot at which the next look begins
@@ -109,22 +110,22 @@ struct alignas(64) CallerSet {
   std::uint64_t marked[kWords] = {};  ///< device scope: the slots to look at; watch() marks as well
 };
 
-/// One side's view of the sets, in that side's own memory. Sets of the other side can only be woken.
+/// One side's view of the sets, in that side's own memory. A side can only wake the sets of the other side.
 struct PollSetView {
   std::uint64_t* watches = nullptr;  ///< callers' words, by slot: WatchWords, published by `requests`
   PollSetWords* words = nullptr;     ///< in host memory
-  PollSetWords* polled = nullptr;    ///< those that this side polls, of its own sets: in its memory, or `words`
-  /// For the host alone: where it posts the words of kernels' sets for them to poll; nullptr: they poll `words`.
+  PollSetWords* polled = nullptr;    ///< what this side polls for its own sets: a copy in its memory, or `words`
+  /// Only in the host's view: where the host posts the words of kernels' sets; nullptr if kernels poll `words`.
   PollSetWords* posted = nullptr;
-  SetEntry* entries = nullptr;  ///< of each set's ring, ring after ring
-  /// For the host alone: where it posts the entries of kernels' sets.
+  SetEntry* entries = nullptr;  ///< the entries of all rings, ring after ring
+  /// Only in the host's view: where the host posts the entries of kernels' sets.
   SetEntry* posted_entries = nullptr;
   std::uint64_t* taken = nullptr;  ///< callers' words: the rings' `consumed`
-  CallerSet* callers = nullptr;    ///< this side's; of a set of the other side only `lock` is used
-  std::uint32_t capacity = 0;      ///< entries of a ring
-  std::uint32_t count = 0;         ///< sets of both sides
-  std::uint32_t first = 0;         ///< of this side
-  std::uint32_t own = 0;           ///< how many are of this side
+  CallerSet* callers = nullptr;    ///< this side's state; for a set of the other side only `lock` is used
+  std::uint32_t capacity = 0;      ///< entries that a ring holds
+  std::uint32_t count = 0;         ///< number of sets of both sides
+  std::uint32_t first = 0;         ///< number of this side's first set
+  std::uint32_t own = 0;           ///< how many sets this side has
   std::uint32_t side = 0;          ///< which of PollSetWords::wakes this side writes
 
   GPUSOCK_FN bool is_own(std::uint32_t set) const { return set - first < own; }

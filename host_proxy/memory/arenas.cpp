@@ -13,17 +13,18 @@
 
 namespace gpusock::proxy {
 
-/// What a context says of itself. It writes this under the members' lock, before it makes or takes a connection, and
-/// never again. A peer reads it after an offer or an answer of that context. A context that enters reads it twice; the
-/// first time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again.
-/// Other processes' entries are copied before they are looked at: what was checked must be what is used.
+/// A context's entry in the list of members. The context writes it once, under the members' lock, before it makes or
+/// takes a connection. A peer reads it after an offer or an answer of that context. A context that enters reads all
+/// entries twice. The first time it has no lock, and may see half of an entry. Then no member has the id that it asks
+/// for, and it asks again. Entries of other processes are copied before they are looked at: what was checked must be
+/// what is used.
 struct Arenas::Member {
   Id id{};
   std::array<char, 32> device{};  // Platform::name_on_host()
   std::array<char, 32> socket{};
   std::uint64_t arena_bytes = 0;
   std::uint64_t mapped_count = 0;
-  std::array<Id, kMembersMax> mapped{};  // whose arenas it had mapped then
+  std::array<Id, kMembersMax> mapped{};  // the members whose arenas it had mapped then
 
   Asked asked() const { return {std::string(socket.begin(), socket.end()), id}; }
 };
@@ -32,7 +33,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How long a context that enters waits for others that do, and then for the members' answers.
+/// How long a context that enters waits for others that enter, and then for the members' answers.
 constexpr auto kWait = 1s;
 constexpr std::size_t kWordsPage = 4096;
 
@@ -43,7 +44,7 @@ std::array<char, kSize> as_array(const std::string& text) {
   return array;
 }
 
-/// What another process wrote, for people and for looking it up.
+/// A name that another process wrote, in characters that can be logged and looked up.
 std::string printable(const std::array<char, 32>& name) {
   std::string text;
   for (const char letter : name) {
@@ -69,8 +70,8 @@ std::string why_apart(Arenas::Taken taken) {
   }
 }
 
-/// The name of an abstract Unix socket of gpusock's. A process that writes to the file must not be able to name any
-/// other socket.
+/// True if this is the name of one of gpusock's abstract Unix sockets. A process that writes to the file must not be
+/// able to name any other socket.
 bool is_socket_name(const std::array<char, 32>& name) {
   return std::all_of(name.begin(), name.end(),
                      [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); });
@@ -78,7 +79,7 @@ bool is_socket_name(const std::array<char, 32>& name) {
 
 }  // namespace
 
-/// The context that has this lock is the only one that enters. The operating system ends it with its process.
+/// The context that has this lock is the only one that enters. The operating system ends the lock with its process.
 class Arenas::MembersLock {
  public:
   explicit MembersLock(const File& file) : file_(file) {
@@ -124,7 +125,7 @@ std::optional<Arenas::Member> Arenas::find_member(const Id& id) const {
   return {};
 }
 
-/// True if this entry is that of another context, which lives.
+/// True if this entry belongs to another context, which lives.
 bool Arenas::is_listed(std::size_t number) const {
   return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + lock_of(number));
 }
@@ -145,7 +146,7 @@ std::size_t Arenas::words_bytes(std::uint32_t slots) const {
   return (slots * sizeof(DeviceWords) + kWordsPage - 1) / kWordsPage * kWordsPage;
 }
 
-/// How many slots an arena of so many bytes has; 0: none has this size.
+/// How many slots fit into an arena of this many bytes; 0 if there is not room for one.
 std::uint32_t Arenas::slots_in(std::uint64_t bytes) const {
   const std::uint64_t most = std::min<std::uint64_t>(bytes / (2 * file_.room_bytes), file_.slots);
   for (auto slots = static_cast<std::uint32_t>(most); slots > 0; --slots) {
@@ -154,7 +155,7 @@ std::uint32_t Arenas::slots_in(std::uint64_t bytes) const {
   return 0;
 }
 
-/// Those of this member's arena; 0: what it says of it cannot be.
+/// How many slots this member's arena has; 0 if its entry is invalid.
 std::uint32_t Arenas::slots_of(const Member& other) const {
   const std::uint32_t slots = slots_in(other.arena_bytes);
   return slots != 0 && arena_bytes(slots) == other.arena_bytes && is_socket_name(other.socket) ? slots : 0;
@@ -189,7 +190,7 @@ void Arenas::make_own(std::size_t bytes_max) {
   platform_->zero_device(own_->memory(), words_bytes(own_slots_));
 }
 
-/// The number of an entry that no living context has. Its lock is this context's from here on.
+/// Takes an entry that no living context has, and returns its number. From here on this context has the entry's lock.
 std::size_t Arenas::take_number() const {
   for (std::size_t number = 0; number < kMembersMax; ++number) {
     if (!file_.locks.try_lock(file_.first_lock + lock_of(number), 1)) continue;
@@ -199,8 +200,8 @@ std::size_t Arenas::take_number() const {
   throw Error::with_cause(ENOSPC, "there are " + std::to_string(kMembersMax) + " contexts with the same host rings");
 }
 
-/// Those that were not asked before. What does not answer, is out of this GPU's reach, or is something else than the
-/// list says, is left out.
+/// Maps the arenas of members that were not asked before. Leaves out a member that does not answer, and an arena that
+/// this GPU does not reach or that is not what the list says.
 void Arenas::map_others(const Fetch& fetch) {
   std::vector<Member> others;
   std::vector<Asked> asked;
@@ -239,9 +240,9 @@ void Arenas::note_apart(const Member& other, const std::string& why) {
   apart_.emplace_back(other.id, why);
 }
 
-/// Unmaps the arenas of members that have ended. They are unmapped only here: elsewhere the last pointer to one may be
-/// the proxy's, which must not wait for kernels. Arenas of a connection that is not closed yet are unmapped with a
-/// later gift.
+/// Unmaps the arenas of members that have ended. Only this function unmaps arenas: elsewhere the proxy might drop the
+/// last pointer to one, and it must not wait for kernels. An arena that a connection still uses is unmapped when a
+/// later member gives its arena.
 void Arenas::unmap_ended() {
   std::vector<Mapped> ended;
   {
@@ -321,7 +322,7 @@ std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) cons
   return place;
 }
 
-/// nullptr: there is none. The caller has the mutex.
+/// Returns nullptr if there is none. The caller has the mutex.
 const Arenas::Mapped* Arenas::find_mapped(const Id& id) const {
   const auto found = std::find_if(mapped_.begin(), mapped_.end(),
                                   [&](const Mapped& each) { return each.its.id == id; });
@@ -360,7 +361,7 @@ std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
   return peer + "and neither has mapped the other's memory";
 }
 
-/// True if the two use each other's arenas, in some slots.
+/// True if this context and that member use each other's arenas, in some slots.
 bool Arenas::meets_some(const Id& id) const {
   const std::lock_guard lock(mutex_);
   const Mapped* const its = find_mapped(id);

@@ -1,9 +1,10 @@
 #pragma once
 /// @file Rings in a GPU's memory for kernels of several processes. Each context that uses host rings (host_rings.hpp)
-/// has an arena of its GPU's memory. While it is made, it maps those of the contexts that came before it, on the same
-/// GPU and on GPUs whose memory it reaches. Of two contexts on one GPU both then reach the earlier one's arena. To one
-/// on another GPU it gives its own arena, which that one maps if none of its kernels run: then both reach both. Why:
-/// docs/decisions/024-rings-between-processes.md and 032-rings-between-processes-on-two-gpus.md.
+/// has an arena of its GPU's memory. While a context is made, it maps the arenas of the contexts that came before it,
+/// on the same GPU and on GPUs whose memory it reaches. So two contexts on one GPU both reach the arena of the earlier
+/// one. To an earlier context on another GPU, the later one also gives its own arena. The earlier one maps it if none
+/// of its kernels run: then both reach both arenas. Why: docs/decisions/024-rings-between-processes.md and
+/// 032-rings-between-processes-on-two-gpus.md.
 
 #include "host_proxy/memory/device_arena.hpp"
 #include "host_proxy/memory/named_file.hpp"
@@ -24,11 +25,11 @@
 
 namespace gpusock::proxy {
 
-/// One context's part: its own arena, those it has mapped, and its entry in the list of members, which is in the host
-/// rings' file. A slot of the file is one of every arena, so its locks say which contexts use it.
+/// One context's part: its own arena, the arenas that it has mapped, and its entry in the list of members, which is in
+/// the host rings' file. A slot of the file is one slot in every arena, so its locks say which contexts use that slot.
 class Arenas {
  public:
-  /// Contexts that are members at a time; further ones share host memory alone.
+  /// How many contexts may be members at the same time. Further contexts share only host memory.
   static constexpr std::size_t kMembersMax = 64;
 
   using Id = std::array<std::uint8_t, 16>;
@@ -48,18 +49,18 @@ class Arenas {
     std::string socket;
     Id id{};
   };
-  /// An arena's descriptor; none where the member does not answer, or this process has no descriptor left for it.
+  /// An arena's descriptor; none if the member does not answer, or this process has no descriptor left for it.
   struct Fetched {
     Descriptor arena;
     bool lacks_descriptor = false;
   };
-  /// Gets the descriptors of all, or none from those that do not answer in this time.
+  /// Gets the descriptors of all these members; none of a member that does not answer in this time.
   using Fetch = std::function<std::vector<Fetched>(const std::vector<Asked>& asked, std::chrono::nanoseconds wait)>;
 
-  /// What a member on another GPU did with an arena that was given to it. It goes over the wire, but for the last:
-  /// nothing was given, as this process has no descriptor left to do it.
+  /// What a member on another GPU did with an arena that was given to it. The values go over the wire, except the last:
+  /// then nothing was given, because this process had no descriptor left for it.
   enum class Taken : std::uint8_t { no_answer, mapped, kernels_ran, refused, not_asked };
-  /// Gives a descriptor, with the giver's id, to all; what they answered in this time.
+  /// Gives a descriptor, with the giver's id, to all these members. Returns what each of them answered in this time.
   using Give = std::function<std::vector<Taken>(const std::vector<Asked>& to, const Id& giver, int descriptor,
                                                 std::chrono::nanoseconds wait)>;
 
@@ -67,53 +68,54 @@ class Arenas {
 
   static std::size_t table_bytes();
   static std::size_t locks() { return 1 + kMembersMax; }
-  /// The lock of a member's entry, among them: a context has it as long as it lives.
+  /// Which of these locks belongs to a member's entry. The member has the lock as long as it lives.
   static constexpr std::size_t lock_of(std::size_t number) { return 1 + number; }
 
-  /// A member, for people.
+  /// A member, for people to see.
   struct Listed {
     std::string device;             ///< Platform::name_on_host()
-    std::uint64_t arena_bytes = 0;  ///< of its GPU's memory
+    std::uint64_t arena_bytes = 0;  ///< bytes of its GPU's memory
     std::uint64_t mapped = 0;       ///< arenas of others that it mapped when it was made
   };
-  /// The members of a copied table that live.
+  /// The living members in a copied table.
   static std::vector<Listed> list(const std::vector<std::byte>& table,
                                   const std::function<bool(std::size_t number)>& lives);
 
-  /// Makes this context a member: with an arena of at most `bytes_max` bytes, which it gives away at `socket` from now
-  /// on. Before its kernels run, once. Waits at most a second for other processes that enter, and a second for members
-  /// that do not answer. Where it cannot be one, why_not() says so.
+  /// Makes this context a member, with an arena of at most `bytes_max` bytes that others can get at `socket` from now
+  /// on. Call it once, before the context's kernels run. Waits at most a second for other processes that enter, and at
+  /// most two seconds for members that do not answer. If the context cannot become a member, why_not() says why.
   void enter(const std::string& socket, std::size_t bytes_max, const Fetch& fetch);
-  /// After that, once: gives this context's arena to the members on other GPUs whose arenas it has mapped. Waits at
-  /// most a second.
+  /// Call it once, after enter(). Gives this context's arena to the members on other GPUs whose arenas it has mapped.
+  /// Waits at most a second.
   void give_to_other_gpus(const Give& give);
-  /// That member gives its arena: maps it, if no kernel runs here, and unmaps those of members that have ended, which
-  /// no connection uses any more. Any thread but the proxy's, as it may wait for kernels that gpusock did not launch.
+  /// Call it when the member `giver` gives its arena. Maps the arena if no kernel runs here, and unmaps arenas of ended
+  /// members that no connection uses any more. Any thread but the proxy's: it may wait for kernels that gpusock did not
+  /// launch.
   Taken take(const Id& giver, Descriptor arena) noexcept;
 
-  /// kNobody: it is no member.
+  /// kNobody if this context is not a member.
   const Id& own_id() const { return own_id_; }
   int descriptor() const { return own_->descriptor(); }
 
-  /// In whose arena what this context receives lies, and what the other one does. One arena has both on one GPU.
+  /// The members in whose arenas each side receives: this context and the other. On one GPU both receive in one arena.
   struct Meeting {
     Id own;
     Id others;
     bool operator==(const Meeting&) const = default;
   };
-  /// Where this context and that member meet, in this slot.
+  /// Where this context and that member meet, in this slot; nothing if they do not.
   std::optional<Meeting> meeting_with(const Id& member, std::uint32_t slot) const;
-  /// Why they do not.
+  /// Why they do not meet.
   std::string why_not(const Id& member, std::uint32_t slot) const;
 
-  /// The rings and words of a slot, in this member's arena.
+  /// The rings and words of a slot in a member's arena.
   struct Place {
     std::byte* rings;
     DeviceWords* words;
-    /// Another member's: mapped as long as this pointer is held.
+    /// If the arena is another member's: it stays mapped as long as this pointer is held.
     std::shared_ptr<const DeviceArena> arena = nullptr;
   };
-  /// Nothing: this context does not reach that arena, or the arena has no such slot.
+  /// Returns nothing if this context does not reach that arena, or the arena has no such slot.
   std::optional<Place> find(const Id& member, std::uint32_t slot) const;
 
  private:
@@ -146,7 +148,7 @@ class Arenas {
   void publish(std::size_t number, const std::string& socket);
   Place place_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const;
 
-  /// Words of all slots, then their rings.
+  /// Bytes of the words of all slots. An arena has these first, and then the rings.
   std::size_t words_bytes(std::uint32_t slots) const;
   std::size_t arena_bytes(std::uint32_t slots) const { return words_bytes(slots) + 2 * file_.room_bytes * slots; }
   std::uint32_t slots_in(std::uint64_t bytes) const;
@@ -157,10 +159,10 @@ class Arenas {
   Id own_id_{};
   std::uint32_t own_slots_ = 0;
   std::unique_ptr<DeviceArena> own_;
-  std::vector<Id> asked_;     // for their descriptors
+  std::vector<Id> asked_;     // members that were asked for their descriptors
   mutable std::mutex mutex_;  // take() is called on a thread of its own
   std::vector<Mapped> mapped_;
-  std::vector<std::pair<Id, std::string>> apart_;  // on other GPUs: why they do not meet
+  std::vector<std::pair<Id, std::string>> apart_;  // members that this context does not meet, and why
 };
 
 }  // namespace gpusock::proxy

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Copies between host memory and the device's, of which a proxy asks that it never wait for them.
+/// @file Copies between host memory and device memory. The proxy never waits for them.
 
 #include "ringbuf/byte_ring.hpp"
 
@@ -16,14 +16,14 @@ class Copier {
   /// Names a copy until query() has said how it ended.
   using Copy = std::uint64_t;
 
-  /// Starts to copy ring bytes in device memory to host memory, or host memory to ring bytes. The host memory is the
-  /// platform's (Platform::allocate_shared), and neither side may be touched before the copy has ended. Where it cannot
-  /// even be started, query() says so.
+  /// Starts to copy ring bytes in device memory to host memory, or host memory to ring bytes. The device must reach the
+  /// host memory (Platform::allocate_shared() or attach()). Nothing may touch either side before the copy has ended. If
+  /// the copy cannot even be started, query() says so.
   virtual Copy to_host(std::byte* to, const ringbuf::RingSpans& from) = 0;
   virtual Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) = 0;
 
   enum class State { busy, done, failed };
-  /// How it stands. Once it is done or failed the copy is forgotten: ask no more.
+  /// How a copy stands. Once it is done or failed, the copy is forgotten: do not ask again.
   virtual State query(Copy copy) = 0;
 };
 

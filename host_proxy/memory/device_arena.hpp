@@ -6,14 +6,14 @@
 
 namespace gpusock::proxy {
 
-/// Made here, or mapped from another process. The destructor may wait for kernels.
+/// An arena that was made here, or mapped from another process. The destructor may wait for kernels.
 class DeviceArena {
  public:
   virtual ~DeviceArena() = default;
 
-  /// As this process's kernels reach it.
+  /// Its address for this process's kernels.
   virtual std::byte* memory() const = 0;
-  /// What another process maps it by; -1 where it is another process's.
+  /// The descriptor by which another process maps it; -1 if another process made it.
   virtual int descriptor() const { return -1; }
 };
 

@@ -15,7 +15,7 @@ namespace gpusock::proxy {
 /// Not thread-safe: the proxy's step uses it.
 class DeviceCopies {
  public:
-  /// `copy_bytes_max`: the most bytes of one copy. The default is long enough to be worth starting.
+  /// One copy has at most `copy_bytes_max` bytes. The default is long enough to be worth starting.
   explicit DeviceCopies(std::unique_ptr<Copier> copier, std::uint64_t copy_bytes_max = 64 << 10)
       : copy_bytes_max_(copy_bytes_max), copier_(std::move(copier)) {}
   DeviceCopies(const DeviceCopies&) = delete;
@@ -24,11 +24,11 @@ class DeviceCopies {
   Copier& copier() { return *copier_; }
   std::uint64_t copy_bytes_max() const { return copy_bytes_max_; }
 
-  /// Copies that one ring has under way, at most.
+  /// The most copies that one ring has under way.
   static constexpr std::size_t kCopiesPerRing = 2;
 
-  /// Makes room for the copies that a ring may leave, so that keep_until_ended() cannot fail. Throws std::bad_alloc,
-  /// and then has not added it. remove_ring() follows.
+  /// Makes room for the copies that a ring may leave, so that keep_until_ended() cannot fail. If it throws
+  /// std::bad_alloc, it has not added the ring. Otherwise remove_ring() follows.
   void add_ring() {
     left_.reserve(left_.size() + kCopiesPerRing * (rings_ + 1));
     ++rings_;
@@ -37,7 +37,7 @@ class DeviceCopies {
 
   /// Takes over a copy of a connection that is over: keeps the memory until the copy has ended.
   void keep_until_ended(Copier::Copy copy, std::shared_ptr<void> memory) { left_.push_back({copy, std::move(memory)}); }
-  /// Lets go the memory of copies that have ended.
+  /// Lets go of the memory of copies that have ended.
   void collect();
 
  private:

@@ -13,10 +13,10 @@ class DeviceWindow {
   DeviceWindow(const DeviceWindow&) = delete;
   DeviceWindow& operator=(const DeviceWindow&) = delete;
 
-  /// For the device's threads.
+  /// The address for the device's threads.
   virtual std::byte* device() const = 0;
-  /// For the host's stores (ringbuf/posted_word.hpp). Nobody loads through it: that would take a round trip over the
-  /// bus.
+  /// The address for the host's stores (ringbuf/posted_word.hpp). The host never loads through it, as a load would take
+  /// a round trip over the bus.
   virtual std::byte* mapping() const = 0;
 };
 

@@ -19,7 +19,7 @@ namespace gpusock::proxy {
 
 using namespace host_rings;
 
-/// Gives a slot back with the last pointer to its segment. Made before the slot is taken: then nothing can fail.
+/// Gives a slot back with the last pointer to its segment. It is made before the slot is taken: then nothing can fail.
 struct HostRings::Lease {
   explicit Lease(std::shared_ptr<HostRings> owner) : rings(std::move(owner)) {}
   ~Lease() {
@@ -38,7 +38,7 @@ struct HostRings::Lease {
 
 namespace {
 
-/// Of one clock for all processes of the host.
+/// Nanoseconds of one clock for all processes of the host.
 std::uint64_t host_now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -70,7 +70,7 @@ std::optional<HostRings::Chosen> HostRings::parse(std::string_view text) {
   return Chosen{std::string(name), count};
 }
 
-/// A network namespace is a host, as for the Unix sockets by which rings are shared else (segment_exchange.hpp).
+/// Each network namespace counts as one host, as for the Unix sockets that share other rings (segment_exchange.hpp).
 std::string HostRings::path_of(const std::string& name) {
   struct stat space {};
   if (::stat("/proc/self/ns/net", &space) != 0) space.st_ino = 0;
@@ -168,7 +168,7 @@ std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place)
   return nullptr;
 }
 
-/// Takes this slot, like new, if nobody uses it.
+/// Takes this slot and makes it like new, if no process uses it.
 bool HostRings::claim(std::uint32_t number, const Id& ticket) {
   if (roles_[number] != 0 || !file_.try_lock(maker_lock(number), 2)) return false;  // both locks, or none
   Slot& its = slot(number);
@@ -181,8 +181,8 @@ bool HostRings::claim(std::uint32_t number, const Id& ticket) {
   return rested;
 }
 
-/// Who gives a slot back has seen the other end: if that has died, the slot's rest begins now, not when it is next
-/// asked for.
+/// Called by the end that gives a slot back. If the other end has died, the slot's rest begins now, and not when the
+/// slot is next asked for.
 void HostRings::note_death(Slot& its, std::uint32_t number, Role other) const noexcept {
   const bool uses = (other == kMaker ? its.maker_uses : its.peer_uses) != 0;
   if (!uses || its.rests_since_ns != 0 || (roles_[number] & other) != 0) return;
@@ -254,7 +254,7 @@ std::shared_ptr<Segment> HostRings::on_device(const Place& place, const std::sha
   return {made, &made->segment};
 }
 
-/// The caller has the mutex, and this object the slot's lock.
+/// The caller has the mutex, and this object has the slot's lock.
 std::shared_ptr<Segment> HostRings::lend(std::shared_ptr<Lease> lease, std::uint32_t number, Role role,
                                          std::uint64_t ring_bytes) {
   roles_[number] |= role;

@@ -1,7 +1,8 @@
 #pragma once
 /// @file Ring memory that the processes of one user on this host share by a name. Each context maps all of it, and
-/// gives it to its device, when it is made: later no connection needs a call that may wait for kernels. A GPU's kernels
-/// can so use rings with another process's kernels. Why: docs/decisions/024-rings-between-processes.md.
+/// attaches it to its device, when the context is made. So no connection later needs a call that may wait for kernels,
+/// and a GPU's kernels can use rings with kernels of another process. Why:
+/// docs/decisions/024-rings-between-processes.md.
 
 #include "host_proxy/memory/arenas.hpp"
 #include "host_proxy/memory/named_file.hpp"
@@ -34,7 +35,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
 
   static constexpr std::uint32_t kConnectionsMax = 4096;
   static constexpr std::uint32_t kConnectionsDefault = 16;  ///< as Options::host_connections_max
-  /// The name that contexts on a GPU use if nobody has chosen one, as in Options::host_rings.
+  /// The name that contexts on a GPU use if the user has chosen none: the default of Options::host_rings.
   static constexpr const char* kAutomatic = "auto";
 
   using Id = std::array<std::uint8_t, 16>;
@@ -49,70 +50,71 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
     std::uint32_t state = kNotShared;
   };
 
-  /// Throws Error: (EINVAL) an invalid name, (EPROTO) the file is none of this version, or as NamedFile and
-  /// Platform::attach().
+  /// Throws Error: (EINVAL) an invalid name, (EPROTO) the file is not of this version; or as NamedFile and
+  /// Platform::attach() do.
   HostRings(std::shared_ptr<Platform> platform, Settings settings);
   ~HostRings();
   HostRings(const HostRings&) = delete;
   HostRings& operator=(const HostRings&) = delete;
 
-  /// What a user chose: a name, empty for none, and for how many connections, if that was said.
+  /// What a user chose: a name (empty for none), and the number of connections, if it was given.
   struct Chosen {
     std::string name;
     std::optional<std::uint32_t> connections;
   };
-  /// Of the text "off", "NAME" or "NAME,connections=N"; nothing if it is something else. "auto" is a name here.
+  /// Parses "off", "NAME" or "NAME,connections=N"; returns nothing for any other text. "auto" is a name here.
   static std::optional<Chosen> parse(std::string_view text);
 
   static bool is_name(std::string_view name);
   static bool is_count(std::uint64_t connections) { return connections >= 1 && connections <= kConnectionsMax; }
-  /// Where its file is.
+  /// The path of the file with this name.
   static std::string path_of(const std::string& name);
 
-  /// What is in a file.
+  /// What a file contains.
   struct Look {
     std::uint32_t connections = 0;   ///< slots
-    std::uint32_t in_use = 0;        ///< of them
-    std::uint32_t left_by_dead = 0;  ///< of processes that died; used again after Settings::rest_ns
-    std::uint64_t room_bytes = 0;    ///< of each ring
+    std::uint32_t in_use = 0;        ///< slots that are in use
+    std::uint32_t left_by_dead = 0;  ///< slots of processes that died; used again after Settings::rest_ns
+    std::uint64_t room_bytes = 0;    ///< room for each ring
     bool has_users = false;          ///< false: all have died, and the next context makes a new file
     std::vector<Arenas::Listed> members = {};
   };
-  /// Looks at a file that path_of() names, if there is one. Its users do not notice: no lock is taken, nothing is
-  /// written. They go on meanwhile, so the counts may be of slightly different moments. Throws Error: (EPROTO) the file
-  /// is none of this version, (EACCES) it is none of gpusock's or another user's.
+  /// Looks at a file that path_of() names; returns nothing if there is none. The file's users do not notice: it takes
+  /// no lock and writes nothing. They go on meanwhile, so the counts may be of slightly different moments. Throws
+  /// Error: (EPROTO) the file is not of this version, (EACCES) it is not gpusock's, or another user's.
   static std::optional<Look> look_at(const std::string& path);
 
   const std::string& name() const { return settings_.name; }
   std::uint32_t connections() const { return connections_; }
-  /// What each ring has room for.
+  /// Bytes for which each ring has room.
   std::uint64_t room_bytes() const { return room_bytes_; }
 
-  /// Takes a slot, with rings of `ring_bytes`, and says in `place` what a peer must know; nullptr if all are in use, or
-  /// rings of this size do not fit (place.state says which, of the memory place.file). The last owner gives the slot
-  /// back. No call of the device.
+  /// Takes a slot, with rings of `ring_bytes`, and says in `place` what a peer must know. Returns nullptr if all slots
+  /// are in use or rings of this size do not fit; then place.state says which, and place.file which memory. The last
+  /// owner of the result gives the slot back. Calls no function of the device.
   std::shared_ptr<Segment> take(std::uint64_t ring_bytes, Place& place);
 
-  /// Slots of processes that ended without giving them back: they rest for Settings::rest_ns. Queries locks.
+  /// Number of slots whose processes ended without giving them back: these rest for Settings::rest_ns. Queries locks.
   std::uint32_t resting() const;
 
   /// True if the place is in this memory.
   bool is_same(const Place& place) const { return place.file == id_; }
-  /// The slot that a peer has taken; what is called tx there is rx here. Throws Error (EPROTO) if it has none there for
-  /// this side. No call of the device.
+  /// Joins the slot that a peer has taken; the peer's tx is this side's rx. Throws Error (EPROTO) if the peer has no
+  /// such slot for this side. Calls no function of the device.
   std::shared_ptr<Segment> join(const Place& place);
 
-  /// True if somebody has joined the slot that take() gave for this place.
+  /// True if a peer has joined the slot that take() gave for this place.
   bool was_joined(const Place& place) const;
 
-  /// The memory of GPUs that contexts share which use these host rings.
+  /// The GPU memory that the contexts which use these host rings share.
   Arenas& arenas() { return *arenas_; }
-  /// The rings of a slot that take() or join() gave, as kernels use them in the arena of this member. nullptr where
-  /// this context does not reach that. `common` is the slot's segment, which is kept. No call of the device.
+  /// The rings of a slot that take() or join() gave, as kernels use them in the arena of the member `whose`; nullptr if
+  /// this context does not reach that arena. `common` is the slot's segment; the result keeps it. Calls no function of
+  /// the device.
   std::shared_ptr<Segment> on_device(const Place& place, const std::shared_ptr<Segment>& common,
                                      const Arenas::Id& whose) const;
 
-  /// In a process that was just forked: the slots stay the parent's.
+  /// Call it in a process that was just forked: the slots stay the parent's.
   void leave_to_parent() noexcept { file_.leave_to_parent(); }
 
  private:
@@ -141,8 +143,8 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   std::byte* base_ = nullptr;
   std::deque<Segment> segments_;  // one for each slot
   std::optional<Arenas> arenas_;
-  mutable std::mutex mutex_;         // what a caller's thread gives back another may take
-  std::vector<std::uint8_t> roles_;  // of each slot: what this object has of it, Role
+  mutable std::mutex mutex_;         // callers' threads give slots back, and others take them
+  std::vector<std::uint8_t> roles_;  // the Roles that this object has in each slot
   std::uint32_t next_ = 0;
 };
 

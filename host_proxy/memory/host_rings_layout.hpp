@@ -1,13 +1,13 @@
 #pragma once
-/// @file What is where in the file of host rings (host_rings.hpp): a head, the slots, the members (arenas.hpp), and a
-/// segment for each slot. And the numbers of its locks.
+/// @file The layout of the file of host rings (host_rings.hpp): a head, the slots, the members (arenas.hpp), and a
+/// segment for each slot. Also the numbers of its locks.
 
 #include "host_proxy/memory/arenas.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 namespace gpusock::proxy {
 
-/// The file's start. Written before the file has its name, and never again.
+/// The file's start. It is written before the file has its name, and never again.
 struct HostRings::Head {
   static constexpr std::array<char, 16> kMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ',
                                                   'r', 'i', 'n', 'g', 's', ' ', '2'};
@@ -20,15 +20,15 @@ struct HostRings::Head {
   bool is_of(std::size_t file_bytes) const;
 };
 
-/// What the processes say to each other of a slot. Locks order all accesses: the one that takes a slot has both of its
-/// locks and then writes; the one that joins has the peer's lock and then reads.
+/// What the processes tell each other about a slot. Locks order all accesses: a process that takes a slot has both of
+/// its locks and then writes; a process that joins has the peer's lock and then reads.
 struct HostRings::Slot {
   Id ticket{};
   std::uint64_t maker_uses = 0;      // 1 until the maker gives it back; stays 1 if the maker dies
-  std::uint64_t peer_uses = 0;       // the peer's alike
+  std::uint64_t peer_uses = 0;       // the same for the peer
   std::uint64_t joined = 0;          // 1 from when a peer has joined, until the slot is taken again
   std::uint64_t rests_since_ns = 0;  // when the death of a user was first seen; 0: not yet
-  std::uint64_t start = 0;           // where words in arenas start: after all that this slot's of any arena may hold
+  std::uint64_t start = 0;           // where the slot's words in arenas start: beyond all that they may hold
   std::byte unused[8] = {};
 };
 

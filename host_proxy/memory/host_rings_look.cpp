@@ -1,4 +1,4 @@
-// What is in a file of host rings, without being one of its users.
+// Looks at a file of host rings without being one of its users.
 #include "plain_types/error.hpp"
 #include "host_proxy/memory/host_rings_layout.hpp"
 

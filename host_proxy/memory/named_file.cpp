@@ -16,9 +16,9 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Byte 0 of the locks' addresses: all users share it; who removes the file has it alone.
+/// Byte 0 of the locks' addresses: all users share a lock on it; a user that removes the file has it alone.
 constexpr off_t kUsers = 0;
-/// How often a file is looked at again that another process is just removing. Each time takes a millisecond.
+/// How often to look again at a file that another process is removing. Each time takes a millisecond.
 constexpr int kTries = 2000;
 
 bool set_lock(int descriptor, short kind, off_t first, off_t count) {
@@ -30,7 +30,7 @@ bool set_lock(int descriptor, short kind, off_t first, off_t count) {
   return uninterrupted([&] { return fcntl(descriptor, F_OFD_SETLK, &lock); }) == 0;
 }
 
-/// True if somebody else has a lock on this byte, of either kind.
+/// True if another object has a lock on this byte, of either kind.
 bool has_lock(int descriptor, off_t byte) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -40,7 +40,7 @@ bool has_lock(int descriptor, off_t byte) {
   return uninterrupted([&] { return fcntl(descriptor, F_OFD_GETLK, &lock); }) == 0 && lock.l_type != F_UNLCK;
 }
 
-/// What to do where a file cannot be opened or made in this folder, after the failed call's name; may be empty.
+/// What to do if a file cannot be opened or made in this folder; comes after the failed call's name. May be empty.
 std::string remedy(int error, const std::string& folder) {
   switch (error) {
     case EMFILE:
@@ -66,12 +66,13 @@ std::string remedy(int error, const std::string& folder) {
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-/// What has the file's name is a directory, a link or the like.
+/// Throws Error: a directory, a link or the like has the file's name.
 [[noreturn]] void refuse_stranger(const std::string& path) {
   throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
 }
 
-/// A file that others may have made first: no link is followed, and no pipe waited for. None: there is no such file.
+/// Opens a file that others may have made before. Follows no link, and waits for no pipe. None if there is no such
+/// file.
 Descriptor open_named(const std::string& path, int how) {
   Descriptor file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file || errno == ENOENT) return file;
@@ -80,7 +81,7 @@ Descriptor open_named(const std::string& path, int how) {
   throw Error(error, "opening " + path + (error == EACCES ? "" : remedy(error, folder_of(path))));
 }
 
-/// What an open file is; this user's alone, or Error (EACCES).
+/// The properties of an open file. Throws Error (EACCES) if it is not a file that only this user may use.
 struct stat require_private(int descriptor, const std::string& path) {
   struct stat facts {};
   if (fstat(descriptor, &facts) != 0) throw Error(errno, "opening " + path);
@@ -93,12 +94,12 @@ struct stat require_private(int descriptor, const std::string& path) {
 
 }  // namespace
 
-/// A context that is never destroyed would leave its file behind: exit() destroys only what is static, and a program
-/// may call it while contexts are on a stack.
+/// The process's files that are in use, for exit() to remove. A context that is never destroyed would leave its file:
+/// exit() destroys only static objects, and a program may call it while contexts are on a stack.
 class NamedFile::InUse {
  public:
   static InUse& instance() {
-    static InUse* const all = new InUse;  // never destroyed: files of static contexts go at any time
+    static InUse* const all = new InUse;  // never destroyed: static contexts may end at any time
     return *all;
   }
   void add(const NamedFile& file) {
@@ -114,11 +115,11 @@ class NamedFile::InUse {
   InUse() {
     std::atexit([] { instance().remove_files(); });
   }
-  /// Who comes later takes the users of this process for dead, as they nearly are.
+  /// A process that comes later takes this process's users for dead, as they nearly are.
   void remove_files() noexcept {
     const std::lock_guard lock(mutex_);
     for (const auto& [file, process] : files_) {
-      if (process != getpid()) continue;  // a parent's, who goes on
+      if (process != getpid()) continue;  // the parent's file, which it still uses
       if (!file->remove_if_last()) set_lock(file->descriptor(), F_UNLCK, kUsers, 1);
     }
   }
@@ -144,16 +145,16 @@ NamedFile::~NamedFile() {
   remove_if_last();
 }
 
-/// False where somebody else uses the file.
+/// Returns false if another object uses the file.
 bool NamedFile::remove_if_last() const noexcept {
-  // The lock of all users becomes this one's alone: nobody else uses the file, and who opens it now waits.
+  // The shared lock becomes this user's alone: no other object uses the file, and one that opens it now waits.
   if (!set_lock(descriptor_.get(), F_WRLCK, kUsers, 1)) return false;
   if (is_at_path()) ::unlink(path_.c_str());
   return true;
 }
 
-/// yes: it is open, and this object is one of its users. none: there is no such file (any more). again: somebody is
-/// removing it.
+/// Returns `yes` if the file is open and this object is one of its users, `none` if there is no such file (any more),
+/// and `again` if another process is removing it.
 NamedFile::Opened NamedFile::open_existing() {
   descriptor_ = open_named(path_, O_RDWR);
   if (!descriptor_) return Opened::none;
@@ -168,7 +169,7 @@ NamedFile::Opened NamedFile::open_existing() {
   return Opened::yes;
 }
 
-/// Makes the whole file before it gets its name: nobody sees half of one. False if the name is taken by now.
+/// Makes the whole file before it gets its name, so that no process sees half of it. False if the name is taken by now.
 bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
   const FileSizeSignalBlocked blocked;
   const std::string folder = folder_of(path_);
@@ -180,7 +181,7 @@ bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
     throw Error(error, what + remedy(error, folder));
   }
   if (fchmod(file, 0600) != 0) throw Error(errno, what);
-  // All memory now: a page that is missing later would end whoever touches it.
+  // Allocates all memory now: a page that is missing later would end the process that touches it.
   const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (error != 0) throw Error(error, what + remedy(error, folder));
   if (uninterrupted([&] { return pwrite(file, head.data(), head.size(), 0); }) != static_cast<ssize_t>(head.size()) ||

@@ -16,8 +16,8 @@
 
 namespace gpusock::proxy {
 
-/// A device's shared memory, whose addresses are the same on both sides; and its own memory for rings, which the proxy
-/// reaches through a copier alone.
+/// A device's shared memory, whose addresses are the same on both sides; and the device's own memory for rings, which
+/// the proxy reaches only through a copier.
 class Platform {
  public:
   virtual ~Platform() = default;
@@ -30,8 +30,8 @@ class Platform {
   virtual void attach(void* memory, std::size_t bytes) = 0;
   virtual void detach(void* memory, std::size_t bytes) noexcept = 0;
 
-  /// True if attach() may be called while kernels run. Else ring memory is set up with the context, and memory of other
-  /// processes cannot be used.
+  /// True if attach() may be called while kernels run. Otherwise all ring memory is set up with the context, and memory
+  /// that other processes make later cannot be used.
   virtual bool attaches_any_time() const = 0;
 
   /// True if the device's callers can wake a sleeping proxy. Else the proxy has to look at intervals.
@@ -45,8 +45,8 @@ class Platform {
   virtual void free_device(std::byte* memory) noexcept = 0;
   /// Zeroes device memory before kernels use it; may wait for kernels. Throws Error.
   virtual void zero_device(std::byte* memory, std::size_t bytes) = 0;
-  /// The address by which the proxy knows device memory: for the copier, and in requests to a NIC that was
-  /// given the memory under it; for nothing else.
+  /// The address by which the proxy knows device memory. It is only for the copier, and for requests to a NIC that was
+  /// given the memory under this address.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
   /// Device memory for words that the host stores and kernels poll. May wait for kernels. Throws Error: (ENOTSUP) the
   /// host does not reach this device's memory, or the device does not keep the order of what comes over the bus; the
@@ -56,42 +56,42 @@ class Platform {
   }
   /// True if kernels of this platform can use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
-  /// True if both are of one device. Rings between two devices lie in the memory of both.
+  /// True if both belong to one device. Rings between two devices lie in the memory of both.
   virtual bool is_same_device_as(const Platform& other) const { return this == &other; }
-  /// Why the two do not reach each other's device memory, where they do not.
+  /// Why the two do not reach each other's device memory, if they do not.
   virtual std::string why_apart_from(const Platform& /*other*/) const { return "it is another device's"; }
   virtual std::unique_ptr<Copier> make_copier() = 0;
 
-  /// The device's name, which is the same in all processes of this host; empty where its memory is not shared.
+  /// The device's name, which is the same in all processes of this host; empty if its memory is not shared.
   virtual std::string name_on_host() const { return {}; }
   /// Device memory that another process can map; its contents are undefined. May wait for kernels. Throws Error:
   /// (ENOTSUP) this device has none, (ENOMEM).
   virtual std::unique_ptr<DeviceArena> make_arena(std::size_t /*bytes*/) {
     throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
   }
-  /// Maps the arena that another process has made with as many bytes on the device with this name_on_host(). May wait
-  /// for kernels. Throws Error: (EPROTO) it is something else, (ENOTSUP) kernels of this device cannot use that one's
-  /// memory, (ENOMEM).
+  /// Maps an arena of `bytes` bytes that another process has made on the device whose name_on_host() is `device`. May
+  /// wait for kernels. Throws Error: (EPROTO) it is something else, (ENOTSUP) kernels of this device cannot use the
+  /// other device's memory, (ENOMEM).
   virtual std::unique_ptr<DeviceArena> map_arena(Descriptor /*descriptor*/, std::size_t /*bytes*/,
                                                  const std::string& /*device*/) {
     throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
   }
-  /// Calls `action`, which makes calls that may wait for kernels, if no kernel runs that they may wait for, and lets
-  /// none start meanwhile. False if it did not. Of kernels it knows those that gpusock::launch() started. Throws what
-  /// `action` does. Any thread.
+  /// Calls `action`, which may wait for kernels, if no kernel runs for which it may wait. No kernel can start
+  /// meanwhile. Returns false if it did not call `action`. It knows only the kernels that gpusock::launch() started.
+  /// Throws what `action` throws. Any thread may call it.
   virtual bool while_quiet(const std::function<void()>& /*action*/) { return false; }
 
   /// True if kernels see what a NIC has written into device memory once flush_nic_writes() has returned.
   virtual bool shows_nic_writes() const { return false; }
-  /// Call when a NIC has written into device memory and the proxy has seen the position after those bytes: makes the
-  /// bytes visible to kernels. May wait for that. 0 or a negated errno.
+  /// Call it when a NIC has written into device memory and the proxy has seen the position after those bytes. Makes the
+  /// bytes visible to kernels, and may wait for that. Returns 0 or a negated errno.
   virtual int flush_nic_writes() { return shows_nic_writes() ? 0 : -ENOSYS; }
 
-  /// True if kernels see what a NIC has written into device memory in the order in which it wrote, with no flush: who
-  /// sees a word there sees the bytes that the NIC wrote before it.
+  /// True if kernels see what a NIC has written into device memory in the order of its writes, without a flush: a
+  /// kernel that sees a word there sees the bytes that the NIC wrote before it.
   virtual bool orders_nic_writes() const { return false; }
 
-  /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
+  /// The processors that are near the device; empty if none is nearer than another, or if that is not known.
   virtual std::vector<int> near_processors() const { return {}; }
 };
 

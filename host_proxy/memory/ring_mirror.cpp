@@ -38,7 +38,7 @@ bool RingMirror::step() {
   return start_copies() || finished;
 }
 
-/// Copies end in any order; the position moves past a byte once all before it are there as well.
+/// Copies end in any order. The position moves past a byte once all bytes before it have been copied as well.
 bool RingMirror::finish_copies() {
   for (unsigned i = 0; i < count_; ++i) {
     Pending& pending = pending_[i];

@@ -10,9 +10,8 @@
 
 namespace gpusock::proxy {
 
-/// One direction of one connection. Both rings have the same capacity and the same positions, so that there is room for
-/// a byte in one as soon as there is in the other. At most two copies are under way: one may start while the other
-/// ends.
+/// One direction of one connection. Both rings have the same capacity and the same positions, so a byte that has room
+/// in one ring has room in the other. At most two copies are under way: one may start while the other ends.
 class RingMirror {
  public:
   enum class To { host, device };
@@ -22,9 +21,9 @@ class RingMirror {
     ringbuf::RingMemory host;
   };
 
-  /// `source_committed`: the position after the bytes to copy, a word of their producer's. `target_committed`: this
-  /// class writes it, after each copy, and then posts it at `target_posted`, unless that is nullptr. Both are at
-  /// `start`. `memory` owns both memories; `copies` outlives this.
+  /// The producer of the bytes writes `source_committed`, the position after the bytes to copy. After each copy this
+  /// class writes `target_committed`, and then posts it at `target_posted`, unless that is nullptr. At first both words
+  /// are at `start`. `memory` owns both memories; `copies` outlives this object.
   RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
              std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_posted,
              std::uint64_t start);
@@ -38,11 +37,11 @@ class RingMirror {
 
   /// True while copies are under way. There is no event for their end.
   bool busy() const { return count_ != 0; }
-  /// True if all was copied that was there at the last step.
+  /// True if all that was committed at the last step has been copied.
   bool idle() const { return count_ == 0 && error_ == 0; }
   /// The position after what has been copied.
   std::uint64_t position() const { return copied_to_; }
-  /// Why it has stopped: EPROTO where `source_committed` is no position of this ring, EIO where a copy failed; else 0.
+  /// Why it has stopped: EPROTO if `source_committed` is not a position of this ring, EIO if a copy failed; else 0.
   int error() const { return error_; }
 
  private:

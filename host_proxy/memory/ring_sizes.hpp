@@ -11,9 +11,9 @@ struct RingSizes {
   std::uint64_t shared;  ///< for a link on which the peer reaches them
 };
 
-/// What contexts choose by themselves (Options::ring_bytes is 0). `pinned`: all ring memory is made with the context.
-/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one
-/// processor to another, which is faster where they have left the first one's cache.
+/// The sizes that contexts choose if Options::ring_bytes is 0. `pinned`: true if all ring memory is made with the
+/// context. On tcp the bytes pass a processor's second-level cache twice and should stay in it. On p2p they go from one
+/// processor to another, which is faster if they have left the first one's cache.
 constexpr RingSizes default_ring_sizes(bool pinned) {
   return pinned ? RingSizes{1 << 20, 1 << 20} : RingSizes{256 << 10, 2 << 20};
 }

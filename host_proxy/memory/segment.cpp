@@ -18,7 +18,7 @@
 namespace gpusock::proxy {
 namespace {
 
-/// How far a connection's words start from what was last seen of those of the connection before: more than a call that
+/// How far a connection's words start beyond the last known words of the connection before. It is more than a call that
 /// came too late may have added.
 constexpr std::uint64_t kStartsApart = 1 << 30;
 
@@ -126,8 +126,8 @@ void Segment::place_rings() {
   proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
 }
 
-/// Rings and words apart: a GPU gives its memory out in pieces of 2 MiB, which rings fill and words beside them would
-/// exceed; it puts all that is small together.
+/// Allocates rings and words separately. A GPU gives its memory out in pieces of 2 MiB. Rings fill such pieces, and
+/// words beside them would need one more; the GPU puts small allocations together.
 void Segment::place_on_device() {
   std::byte* const rings = platform_->allocate_device(2 * room_bytes_);
   std::byte* words = nullptr;
@@ -245,7 +245,7 @@ std::shared_ptr<Segment> SegmentPool::take_kept(std::uint64_t ring_bytes, bool o
   return {segment, [shelf = shelf_, on_device](Segment* used) {
             used->clear();
             const std::lock_guard shelf_lock(shelf->mutex);
-            shelf->free[on_device].emplace_back(used);  // it was there: there is room
+            shelf->free[on_device].emplace_back(used);  // it was there before, so there is room
           }};
 }
 

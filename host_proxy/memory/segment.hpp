@@ -1,6 +1,6 @@
 #pragma once
-/// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of
-/// rings on a GPU, the words alone.
+/// @file The memory of one connection: two rings and their words, in a memory file that another process can map. If the
+/// rings are in the memory of a GPU, the file has only the words.
 
 #include "plain_types/endpoint.hpp"
 #include "plain_types/ring_placement.hpp"
@@ -25,25 +25,24 @@ struct RingMemories {
   ringbuf::RingMemory rx;
 };
 
-/// Two byte rings of equal capacity, after a header with words. Rings in device memory that no process maps have
-/// DeviceWords as well. What is called tx and rx is so for the segment's maker;
-/// another process that maps it (p2p) sends on rx.
+/// Two byte rings of equal capacity, after a header with words. Rings in a GPU's memory have DeviceWords as well. The
+/// names tx and rx are those of the segment's maker; another process that maps it (p2p) sends on rx.
 class Segment {
  public:
   static constexpr std::size_t kHeaderBytes = sizeof(SegmentHeader);
   static std::size_t total_bytes(std::uint64_t ring_bytes) { return kHeaderBytes + 2 * ring_bytes; }
 
-  /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
+  /// A new segment, in host or device memory. Throws Error (ENOMEM, EMFILE).
   Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
-  /// Another process's, from its descriptor. Throws Error (EPROTO) unless the file has exactly this size, is this
-  /// user's, is open to no other user, and cannot shrink (a mapping of a file that shrinks would fault).
+  /// The segment of another process, from its descriptor. Throws Error (EPROTO) unless the file has exactly this size,
+  /// is this user's, is open to no other user, and cannot shrink (a mapping of a file that shrinks would fault).
   Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
-  /// One in `memory` of total_bytes(ring_bytes), which is attached and somebody else's, and outlives it
-  /// (host_rings.hpp).
+  /// A segment in `memory` of total_bytes(ring_bytes), which is attached, belongs to another object, and outlives the
+  /// segment (host_rings.hpp).
   Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes);
-  /// One whose header is in `memory`, with rings and words in device memory, all of it somebody else's (arenas.hpp).
-  /// The words stand at `start` at first.
+  /// A segment whose header is in `memory`, with rings and words in device memory; all of it belongs to another object
+  /// (arenas.hpp). At first the words are at `start`.
   struct OnDevice {
     std::byte* rings;
     DeviceWords* words;
@@ -54,10 +53,10 @@ class Segment {
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  /// -1 once it is given up.
+  /// The memory file; -1 once it is closed.
   int descriptor() const { return descriptor_.get(); }
-  /// True if it stays mapped when its connection has ended, to be used again: what the platform maps only at first, and
-  /// a part of memory that somebody else maps (host rings).
+  /// True if the segment stays mapped after its connection, to be used again: if the platform attaches memory only at
+  /// the start, or if the segment is a part of memory that another object maps (host rings).
   bool is_kept() const { return borrows_ || !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
   RingPlacement placement() const { return placement_; }
@@ -67,21 +66,21 @@ class Segment {
   /// The device whose callers use it, or whose memory it is.
   Platform& platform() const { return *platform_; }
 
-  /// The rings as the proxy knows them; in device memory the addresses are for the copier and a NIC alone.
+  /// The rings as the proxy knows them. Addresses in device memory are only for the copier and a NIC.
   RingMemories proxy_rings() const { return rings_at(proxy_rings_); }
   /// The same rings as callers know them.
   RingMemories callers_rings() const { return rings_at(rings_); }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
-  /// As kernels reach them; nullptr if all words are in the header.
+  /// The words in device memory, as kernels reach them; nullptr if all words are in the header.
   DeviceWords* device_words() const { return words_; }
-  /// The word that a peer's NIC writes for kernels to poll, as they reach it. Of rings in device memory of its own.
+  /// The word that a peer's NIC writes for kernels to poll, as they reach it; nullptr if the memory is borrowed.
   std::uint64_t* nic_word() const { return nic_word_; }
-  /// The same as the proxy knows it, as proxy_rings().
+  /// The same word as the proxy knows it; see proxy_rings().
   std::uint64_t* proxy_nic_word() const;
-  /// Sets the header's words of p2p to start(), before kernels use them. `at_least`: where start() is to be, unless it
-  /// is later already.
+  /// Raises start() to `at_least` if it is less. Then sets the header's words of p2p to start(), before kernels use
+  /// them.
   void start_words(std::uint64_t at_least = 0);
-  /// Where the words of p2p stand at first: 0, or more than all that device words may hold from connections before.
+  /// Where the words of p2p start: 0, or beyond all that device words may hold from connections before.
   std::uint64_t start() const { return start_; }
 
   /// The position at which the next connection that uses the same device words may start: beyond all positions that
@@ -93,14 +92,14 @@ class Segment {
   /// Uses only `ring_bytes` of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
 
-  /// Closes the descriptor when no other process is to map the memory any more; the mapping stays.
+  /// Closes the descriptor; the mapping stays. Call it when no other process is to map the memory any more.
   void close_descriptor() { descriptor_.reset(-1); }
 
   /// Makes a used segment like new. Only while no other process uses it.
   void clear();
 
  private:
-  /// rx is the first: right after the header.
+  /// The rx ring comes first, right after the header.
   RingMemories rings_at(std::byte* memory) const {
     return {{memory + room_bytes_, ring_bytes_}, {memory, ring_bytes_}};
   }
@@ -108,7 +107,7 @@ class Segment {
   void attach();
   void place_rings();
   void place_on_device();
-  /// Bytes of the file: without the rings where these cannot be in one.
+  /// Bytes of the file, without the rings if these cannot be in a file.
   std::size_t file_bytes() const;
 
   std::shared_ptr<Platform> platform_;  // a peer's context may hold the segment longest
@@ -116,15 +115,15 @@ class Segment {
   std::uint64_t ring_bytes_;
   std::uint64_t room_bytes_;  // for each ring: its capacity unless limited
   RingPlacement placement_;
-  bool borrows_ = false;              // somebody else's memory
+  bool borrows_ = false;              // the memory belongs to another object
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
-  std::byte* proxy_rings_ = nullptr;  // as the proxy does
-  std::byte* own_words_ = nullptr;    // OwnDeviceWords, where rings and words are in device memory of its own
-  DeviceWords* words_ = nullptr;      // of p2p, where those are in device memory
+  std::byte* proxy_rings_ = nullptr;  // as the proxy knows them
+  std::byte* own_words_ = nullptr;    // OwnDeviceWords, if rings and words are in device memory of its own
+  DeviceWords* words_ = nullptr;      // the words of p2p, if they are in device memory
   std::uint64_t* nic_word_ = nullptr;
   std::uint64_t start_ = 0;
-  bool words_started_ = false;  // since it was made, or cleared
+  bool words_started_ = false;  // start_words() was called since it was made, or cleared
 };
 
 class HostRings;
@@ -133,7 +132,7 @@ class HostRings;
 struct ConnectionRings {
   std::shared_ptr<Segment> callers;  ///< what callers use
   std::shared_ptr<Segment> link;     ///< what the link uses: the same, or host memory that a MirroredLink copies
-  /// p2p between two GPUs: the peer's own, in the memory of its GPU. Its rx ring is this side's tx ring. Else nullptr.
+  /// p2p between two GPUs: the peer's segment, in its GPU's memory, whose rx ring is this side's tx ring. Else nullptr.
   std::shared_ptr<Segment> peers;
 
   bool are_copied() const { return callers != link; }
@@ -151,45 +150,46 @@ struct ConnectionRings {
   }
 };
 
-/// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
-/// once (of the shared size), and used again.
+/// Hands out segments. If the platform attaches memory at any time, they are made on demand. Otherwise a fixed number
+/// (of the shared size) is made at once, and used again.
 class SegmentPool {
  public:
-  /// `placement`: where the rings of those callers lie that reach device memory. `automatic`: there on links that use
-  /// it without copies (try_take_on_device()), at most kAutomaticBytesMax; then it is no error if there is less.
+  /// Callers that reach device memory have their rings where `placement` says. With `automatic`, rings lie there on
+  /// links that use it without copies (try_take_on_device()), at most kAutomaticBytesMax; less is no error.
   SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
               RingPlacement placement = RingPlacement::host);
 
-  /// Nobody asked for device memory where placement is automatic: most of it stays the program's.
+  /// With automatic placement no one asked for device memory, so most of it stays free for the program.
   static constexpr std::uint64_t kAutomaticBytesMax = 256 << 20;
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor
 
-  /// The capacity of rings for this use; `wanted` bytes where that is not 0.
+  /// The capacity of rings for this use: `wanted` bytes, unless that is 0.
   std::uint64_t ring_bytes(Use use, std::uint64_t wanted) const {
     return wanted != 0 ? wanted : use == Use::own ? sizes_.own : sizes_.shared;
   }
 
-  /// The largest rings that a segment can have: a fixed number of segments are made of one size.
+  /// The largest rings that a segment can have. A fixed number of segments have all one size.
   std::uint64_t ring_bytes_max() const { return keeps_memory() ? sizes_.shared : ~std::uint64_t{0}; }
 
   Platform& platform() const { return *platform_; }
 
-  /// Where rings are to be that kernels, or host threads, use on any link. In device memory where that was chosen and
-  /// they reach it.
+  /// Where to put rings that kernels, or host threads, use on any link: in device memory if that was chosen and these
+  /// callers reach it.
   RingPlacement placement_for(bool kernels) const {
     const bool reach = kernels || platform_->device_memory_is_mappable();
     return reach && placement_ == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
   }
-  /// True if these callers may use rings in device memory with kernels of another context, if each reaches the other's.
+  /// True if these callers may share rings in device memory with another context's kernels, if each side reaches the
+  /// other.
   bool uses_device_memory(bool kernels) const {
     return kernels && placement_ != RingPlacement::host && !platform_->device_memory_is_mappable();
   }
-  /// How much of a device's memory is to be used for rings that other processes' kernels share.
+  /// How much of a device's memory may be used for rings that kernels of other processes share.
   std::uint64_t arena_bytes_max() const {
     return placement_ == RingPlacement::automatic ? kAutomaticBytesMax : ~std::uint64_t{0};
   }
-  /// Where the memory is to be that a peer is offered who may not reach device memory.
+  /// Where to put memory that is offered to a peer that may not reach device memory.
   RingPlacement placement_for_any_peer(bool kernels) const {
     return platform_->device_memory_is_mappable() ? placement_for(kernels) : RingPlacement::host;
   }
@@ -197,41 +197,43 @@ class SegmentPool {
   /// A segment with rings of this capacity, or nullptr if there is none (logged). Its last owner gives it back.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
 
-  /// Where placement is automatic: a segment in device memory for a link that carries bytes there without copies.
+  /// If placement is automatic: a segment in device memory for a link that carries bytes there without copies. Returns
   /// nullptr if these callers do not reach such memory, or none is free.
   std::shared_ptr<Segment> try_take_on_device(std::uint64_t ring_bytes, bool kernels);
-  /// The same for p2p between kernels, also where placement is device memory.
+  /// The same for p2p between kernels, also if placement is device memory.
   std::shared_ptr<Segment> try_take_between_kernels(std::uint64_t ring_bytes, bool kernels);
 
-  /// As take(), of this process's own use. Throws Error (ENOBUFS).
+  /// As take(), for this process alone. Throws Error (ENOBUFS) if there is none.
   std::shared_ptr<Segment> require(std::uint64_t ring_bytes, RingPlacement placement);
-  /// Rings of `wanted` bytes (0: the default) for a link that reaches host memory alone. Throws Error (ENOBUFS).
+  /// Rings of `wanted` bytes (0: the default) for a link that reaches only host memory. Throws Error (ENOBUFS).
   ConnectionRings take_rings(std::uint64_t wanted, bool kernels);
 
   /// True if no segment is in use, and no context that used one is still giving it back.
   bool has_all() const { return shelf_.use_count() == 1 && (host_rings_ == nullptr || host_rings_.use_count() == 1); }
 
-  /// What other processes' contexts use with this one; nullptr if nothing. For life.
+  /// Sets the host rings that this context shares with other processes, for the pool's life. host_rings(): nullptr if
+  /// none.
   void use_host_rings(std::shared_ptr<HostRings> rings) { host_rings_ = std::move(rings); }
   HostRings* host_rings() const { return host_rings_.get(); }
-  /// It has none, and why: for those who ask why a connection does not use p2p.
+  /// Notes why there are no host rings, for messages that say why a connection does not use p2p.
   void have_no_host_rings(std::string why) { why_no_host_rings_ = std::move(why); }
   const std::string& why_no_host_rings() const { return why_no_host_rings_; }
 
-  /// False while take_rings() has none of a fixed number.
+  /// False while take_rings() would find no free segment among a fixed number.
   bool has_room(bool kernels) const;
 
-  /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
+  /// Call it when no other process will map the segment: an open connection then costs no descriptor besides its
+  /// stream's.
   void settle(Segment& segment) const;
 
   /// True if memory is made once and used again, so that it stays mapped.
   bool keeps_memory() const { return !platform_->attaches_any_time(); }
 
-  /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.
+  /// Maps another process's segment; nullptr if that is impossible (logged). Takes over the descriptor.
   std::shared_ptr<Segment> map(int descriptor, std::uint64_t ring_bytes);
 
  private:
-  struct Shelf {  // outlives the pool as long as a segment does; a peer's context gives back on its own thread
+  struct Shelf {  // lives as long as the pool and all segments; a peer's context gives back on its own thread
     std::mutex mutex;
     std::vector<std::unique_ptr<Segment>> free[2];  // in host memory, in device memory
   };

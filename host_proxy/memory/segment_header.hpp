@@ -1,8 +1,8 @@
 #pragma once
 /// @file The words in a segment, beside its rings: who writes each of them, and who polls it.
 ///
-/// Every ring has two words: `committed` and `consumed` (ringbuf/byte_ring.hpp). Where they are depends on the link,
-/// and is written down here alone; everything else gets their addresses in a table::RingPair.
+/// Every ring has two words: `committed` and `consumed` (ringbuf/byte_ring.hpp). Where they lie depends on the link.
+/// Only this file says it; all other code gets their addresses in a table::RingPair.
 // clang-format off
 ///
 ///   link          tx.committed   tx.consumed      rx.committed      rx.consumed
@@ -11,19 +11,20 @@
 ///   p2p (maker)   tx_committed   tx_consumed      rx_committed      rx_consumed
 ///   p2p (peer)    rx_committed   rx_consumed      tx_committed      tx_consumed
 ///
-/// The callers' words (callers write, the proxy polls) and ProxyWords (the proxy writes, callers poll) are the socket
-/// table's, in pinned host memory. Rings that a MirroredLink copies: callers poll the word in ProxyWords. Verbs with
-/// rings in device memory: the same, or nic_committed, where that may lie beside the rings (links/verbs/device_rings.hpp).
-/// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's. On p2p
-/// with rings in a GPU's memory, callers (kernels of that GPU) write and poll the DeviceWords instead, and each writer
-/// also stores what it has written into the header's word of the same name, which the proxies read. Between two GPUs
-/// each side has a segment in its own GPU's memory. Its rx ring, rx_committed and tx_consumed are used:
+/// The callers' words (callers write, the proxy polls) and ProxyWords (the proxy writes, callers poll) belong to the
+/// socket table, in pinned host memory. If a MirroredLink copies the rings, callers poll the word in ProxyWords. On
+/// verbs with rings in device memory they poll the same word, or nic_committed if it may lie beside the rings
+/// (links/verbs/device_rings.hpp). The other words are in this header, which is in host memory wherever the rings are.
+/// The names tx and rx are its maker's. On p2p with rings in a GPU's memory, callers (kernels of that GPU) write and
+/// poll the DeviceWords instead. Each writer also stores what it has written into the header's word of the same name,
+/// which the proxies read. Between two GPUs each side has a segment in its own GPU's memory, of which its rx ring,
+/// rx_committed and tx_consumed are used:
 ///
 ///   p2p (2 GPUs)  the peer's       tx_consumed      rx_committed      the peer's
 ///                 rx_committed                                        tx_consumed
 ///
-/// Of two processes the two segments have one header, that of a slot of the host rings. It has the copies of all four
-/// words: by the names that they have for the maker, in the row "p2p (maker)".
+/// If the two sides are two processes, their segments share one header, that of a slot of the host rings. It has the
+/// copies of all four words, under the names of the row "p2p (maker)".
 ///
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers
@@ -50,9 +51,9 @@ struct SegmentHeader {
   struct alignas(ringbuf::kWordStride) Word {
     std::uint64_t value;
   };
-  /// Both only grow.
+  /// Both numbers only grow.
   struct Credit {
-    std::uint64_t consumed = 0;  ///< bytes of the connection that the ring is free of
+    std::uint64_t consumed = 0;  ///< bytes of the connection that were consumed
     std::uint64_t chunks = 0;    ///< chunks taken
   };
   static constexpr std::size_t kBytes = 4096;
@@ -63,7 +64,7 @@ struct SegmentHeader {
 
   Word rx_consumed;
   Word tx_committed;
-  /// Of rings in device memory that is ordinary memory; else OwnDeviceWords has it.
+  /// For rings in device memory that is ordinary memory; for others it is in OwnDeviceWords.
   Word nic_committed;
   alignas(ringbuf::kWordStride) Credit own_credit;
   std::byte unused[kBytes - 5 * ringbuf::kWordStride - 2 * sizeof(Credit)];
@@ -73,8 +74,8 @@ struct SegmentHeader {
 static_assert(sizeof(SegmentHeader) == SegmentHeader::kBytes);
 static_assert(offsetof(SegmentHeader, peer_credit) + sizeof(SegmentHeader::Credit) == SegmentHeader::kBytes);
 
-/// The words of p2p in device memory. No host thread reaches them, and so nobody sets them before a
-/// connection (RingMemory::words_are_kept).
+/// The words of p2p in device memory. No host thread reaches them, so they are not set before a connection
+/// (RingMemory::words_are_kept).
 struct DeviceWords {
   SegmentHeader::Word rx_committed;
   SegmentHeader::Word tx_consumed;

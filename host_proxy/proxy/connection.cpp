@@ -17,13 +17,13 @@ namespace {
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
-/// How long an address has the attempt for itself before the next one is tried beside it (RFC 8305, 5 and 8).
+/// How long one address is tried before the next one is tried beside it (RFC 8305, 5 and 8).
 constexpr std::uint64_t kAttemptDelayNs = 250'000'000;
 
-/// A caller that gives up on a silent peer sooner is not told why the peer may be silent.
+/// If a caller gives up on a silent peer sooner than this, the log does not say why the peer may be silent.
 constexpr std::uint64_t kTellSilenceNs = 200'000'000;
 
-/// A connection's idleness is looked at so many times before it has lasted for too long.
+/// How many times a connection is looked at within its idle timeout.
 constexpr std::uint32_t kIdleLooks = 4;
 
 std::uint64_t load_word(const std::uint64_t* word) {
@@ -31,8 +31,8 @@ std::uint64_t load_word(const std::uint64_t* word) {
       .load(ringbuf::kRelaxed);  // relaxed: a glance
 }
 
-/// The system may give a connection to a port of this host, where no program listens, that very port: then it is
-/// connected to itself (RFC 9293, 3.5, simultaneous open).
+/// A connection to a port of this host where no program listens may get that very port as its own from the operating
+/// system. Then it is connected to itself (RFC 9293, 3.5, simultaneous open).
 bool is_same_address(const Endpoint& one, const Endpoint& other) {
   return one.family == other.family && one.port == other.port && one.scope_id == other.scope_id &&
          std::memcmp(one.address, other.address, sizeof one.address) == 0;
@@ -71,7 +71,7 @@ Connection::Connection(Proxy& proxy, Listener& listener, std::unique_ptr<ByteStr
   set_options(options);
 }
 
-/// What was sent and is not delivered must not look like an orderly end.
+/// Resets a connection that has not delivered all that was sent: its end must not look orderly to the peer.
 Connection::~Connection() {
   if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished()) stream_hint_->reset_on_close();
 }
@@ -111,7 +111,7 @@ void Connection::step_connecting(std::uint64_t now_ns) {
   }
 }
 
-/// 0, -EINPROGRESS, or why this address did not take the connection.
+/// Returns 0, -EINPROGRESS, or why this address did not take the connection, as a negated errno.
 int Connection::check_connected() {
   const int result = stream_->connected();
   if (result != 0) return result;
@@ -123,13 +123,13 @@ int Connection::check_connected() {
   return 0;
 }
 
-/// The address tried last did not take the connection: closes the stream and begins with the next address, in what is
-/// left of the same time. Callers hear of a failure only after the last address. False if no address is left: then the
-/// connection has failed.
+/// Called if the address tried last did not take the connection. Closes the stream and begins with the next address,
+/// under the same deadline. Callers hear of a failure only after the last address. Returns false if no address is left:
+/// then the connection has failed.
 bool Connection::try_next_address(int error) {
   attempts_.note_failure(error);
   stream_hint_ = nullptr;
-  stream_.reset();  // before the next one: it may be the last descriptor
+  stream_.reset();  // before the next one, which may need this descriptor
   next_attempt_ns_ = detail::kNever;
   if (auto stream = attempts_.start_next(proxy_.network())) {
     use(std::move(stream), attempts_.current());
@@ -144,8 +144,8 @@ bool Connection::try_next_address(int error) {
   return true;
 }
 
-/// The address tried last has not answered. If that lasts, the next one is tried beside it: an address that does not
-/// answer at all must not use up the caller's time.
+/// Called while the address tried last has not answered. After kAttemptDelayNs the next one is tried beside it: an
+/// address that does not answer at all must not use up the caller's time.
 void Connection::try_next_beside(std::uint64_t now_ns) {
   if (!attempts_.has_more()) return;
   if (next_attempt_ns_ == detail::kNever) next_attempt_ns_ = detail::later_ns(now_ns, kAttemptDelayNs);
@@ -199,7 +199,7 @@ void Connection::step_handshake() {
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
     if (!tell_mismatch()) {
-      // The errno says less than the reason does; whoever connects cannot see it anywhere else.
+      // The errno says less than the reason, and the connecting side sees the reason nowhere else.
       const bool warns = !incoming_ && !handshake_->reasons().empty() && proxy_.is_news(handshake_->reasons());
       try_log(warns ? LogLevel::warn : LogLevel::info, [&] {
         return "handshake with " + peer_.host_port() + " failed: " + describe_errno(error) +
@@ -224,8 +224,8 @@ void Connection::step_handshake() {
   }
 }
 
-/// Logs what shows that the two ends do not fit, if something does. This side's own attempts are worth a warning; of
-/// what comes to a listener the first is, as anybody can send anything there.
+/// Logs why the two ends do not fit, if something shows that; false otherwise. A mismatch of this side's own attempt is
+/// worth a warning. Of a listener's clients only the first is worth one, as anyone can send anything there.
 bool Connection::tell_mismatch() {
   if (handshake_ == nullptr || handshake_->mismatch().empty()) return false;
   const bool warns = !incoming_ || (listener_ != nullptr && handshake_->is_foreign() && listener_->warns_of_mismatch());
@@ -291,7 +291,7 @@ void Connection::establish() {
   });
 }
 
-/// The link has delivered all that was sent. A last progress takes what the peer has said meanwhile.
+/// Called when the link has delivered all that was sent. A last progress() takes what the peer has said meanwhile.
 void Connection::finish_closing() {
   link_->progress();
   phase_ = Phase::over;
@@ -302,7 +302,7 @@ void Connection::maintain_link(std::uint64_t now_ns) {
   if (link_due_ns_ != detail::kNever) proxy_.due(link_due_ns_);
 }
 
-/// Bytes that its callers and its network have moved; on p2p callers alone do.
+/// The sum of the bytes that its callers and its network have moved; on p2p only callers move bytes.
 std::uint64_t Connection::bytes_moved() const {
   const table::RingPair& rings = proxy_.slots().view().setups[slot_].rings;
   const Link::Traffic traffic = link_->traffic();
@@ -321,8 +321,8 @@ void Connection::watch_idleness(std::uint64_t now_ns) {
   if (idle_due_ns_ != detail::kNever && now_ns < idle_due_ns_) return;
   const std::uint64_t moved = bytes_moved();
   const bool first = idle_due_ns_ == detail::kNever;
-  // Time counts from the first look, which may come at any time, or from the look that finds that bytes have moved:
-  // these moved within the quarter before it.
+  // The first look may come at any time, so the time up to the next one does not count. Bytes that a later look finds
+  // moved have moved within the quarter before it, so that quarter counts.
   quiet_looks_ = first ? 0 : moved != moved_before_ ? 1 : quiet_looks_ + 1;
   moved_before_ = moved;
   if (quiet_looks_ > kIdleLooks) {
@@ -343,8 +343,8 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
   if (phase_ == Phase::established) {
     const bool close = (bits & table::kRequestClose) != 0;
     if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
-    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
-    // unread.
+    // A close with unread bytes resets the connection only on plain TCP, as TCP does. Links between gpusock peers
+    // deliver what was sent before the close, whatever is unread.
     if (close && !closing_ && asked_.is_plain_tcp() && link_->refuse_input()) options_.linger_s = 0;
     if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
     if (close) link_->end_receiving();

@@ -20,10 +20,11 @@ class Proxy;
 
 class Connection final : public LinkEvents, public ReadySink {
  public:
-  /// An outgoing connection of the caller who opened `slot` to `to`. `stream` is of the attempt that `attempts` began.
+  /// An outgoing connection to `to`, of the caller that opened `slot`. `stream` belongs to the attempt that `attempts`
+  /// began.
   Connection(Proxy& proxy, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
              const ConnectAttempts& attempts, std::uint64_t deadline_ns);
-  /// An incoming one, which gets a slot when it is established.
+  /// An incoming connection, which gets a slot after it has agreed on a link.
   Connection(Proxy& proxy, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
              const table::SocketOptions& options, std::uint64_t deadline_ns);
   ~Connection();
@@ -33,18 +34,18 @@ class Connection final : public LinkEvents, public ReadySink {
   /// Does what can be done now; true if anything moved.
   bool step(std::uint64_t now_ns);
 
-  /// Moves bytes past the ring; how many.
+  /// Moves bytes past the ring; returns how many.
   std::uint64_t move_past_ring(const detail::PastRing& wanted) {
     return phase_ == Phase::established && !closing_ ? link_->move_past_ring(wanted) : 0;
   }
 
-  /// Closing resets it: no caller has accepted it, which must not look like an orderly end.
+  /// Makes the close a reset, as an orderly end would be wrong: no caller has accepted the connection.
   void abandon() { options_.linger_s = 0; }
 
-  /// What the caller asked for: request bits of its slot.
+  /// Does what the caller asked for. `bits`: request bits of its slot.
   void request(std::uint64_t bits, std::uint64_t now_ns);
 
-  /// What the caller chose.
+  /// Applies the options that the caller chose.
   void set_options(const table::SocketOptions& options);
 
   /// When step() must be called even if nothing happens; ~0 for never.
@@ -55,27 +56,27 @@ class Connection final : public LinkEvents, public ReadySink {
   bool carries_records() const { return asked_.type == SocketType::seqpacket; }
   /// True if its caller has closed it.
   bool closed() const { return closing_; }
-  /// Since when its closed end goes on delivering what was sent; ~0 if it does not.
+  /// Since when it has been closed and still delivers what was sent; ~0 if it does not.
   std::uint64_t closing_since_ns() const { return phase_ == Phase::established ? closing_since_ns_ : detail::kNever; }
-  /// Resets it, where closing_since_ns() is not ~0: the peer gets no more of what was sent.
+  /// Resets a connection whose closing_since_ns() is not ~0: the peer gets no more of what was sent.
   void cut_closing_short();
-  /// True if it came in, has a link, and waits for a slot.
+  /// True if it is incoming, has agreed on a link, and waits for a slot.
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
-  /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain
-  /// TCP; others have theirs from the handshake.
+  /// True if it has no rings, and gets none before another connection has ended. Only incoming connections of plain TCP
+  /// wait so; others get their rings in the handshake.
   bool waits_for_rings() const;
   void give_slot(std::uint32_t slot);
   void take_slot_back() { has_slot_ = false; }
-  /// True if it came in and its peer has not proved yet that it knows the secret.
+  /// True if it is incoming and its peer has not proved yet that it knows the secret.
   bool is_unauthenticated() const {
     const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
     return listener_ != nullptr && !asked_.is_plain_tcp() && on_the_way &&
            (handshake_ == nullptr || !handshake_->peer_is_known());
   }
-  /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link
-  /// goes, the peer is reset, and its caller is told.
+  /// Ends it at once with this errno, also after an exception, which may have left its work half done. Destroys its
+  /// link, resets the connection to the peer, and tells the caller.
   void give_up(int error);
-  /// Ends the handshake in favour of others.
+  /// Ends the handshake to make room for other clients.
   void evict();
   /// The listener is gone. A connection that no call has accepted ends.
   void orphan(bool accepted);
@@ -86,9 +87,9 @@ class Connection final : public LinkEvents, public ReadySink {
   /// True if it has a link, and kernels that have sockets of their own use it.
   bool is_kernels() const { return is_kernels_; }
   LinkKind link_kind() const { return link_kind_; }
-  /// Why it is none of the better links; empty where it is the best.
+  /// Why no better link is used; empty if this is the best one.
   const std::string& link_reason() const { return link_reason_; }
-  /// While it agrees on a link: what lets one doubt that the peer speaks gpusock; empty where nothing does.
+  /// While it agrees on a link: why the peer may not speak gpusock; empty if nothing suggests that.
   std::string opening_reason() const;
   const Endpoint& local() const { return local_; }
   const Endpoint& peer() const { return peer_; }
@@ -102,11 +103,11 @@ class Connection final : public LinkEvents, public ReadySink {
     const bool has_stream = link_ != nullptr && link_kind_ == LinkKind::tcp && stream_hint_ != nullptr;
     return has_stream ? stream_hint_->tcp_info() : TcpInfo();
   }
-  /// Lets the next step read without the network having said that there is something.
+  /// Lets the next step try to read although the network has not reported anything.
   void guess_readable() {
     if (stream_hint_ != nullptr) stream_hint_->readable = true;
   }
-  /// True if reading now would be a guess: there was nothing to read, and no event since.
+  /// True if a read now would be a guess: the last one found nothing, and there was no event since.
   bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
   bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
   bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }
@@ -114,12 +115,12 @@ class Connection final : public LinkEvents, public ReadySink {
 
   void on_ready() override;
 
-  /// The proxy's own: place in its list of active connections.
+  /// The members from here to `place` are the proxy's. True if it is in the proxy's list of active connections.
   bool active = false;
-  bool resting = false;               ///< counted among its page's resting connections
-  bool waits_for_slot = false;        ///< in its list of connections that wait for a slot
+  bool resting = false;               ///< it is counted among its page's resting connections
+  bool waits_for_slot = false;        ///< it is in the proxy's list of connections that wait for a slot
   std::uint64_t waits_since_ns = 0;   ///< when there was first no slot, or no ring memory, for it
-  bool wait_was_told = false;         ///< the log says that it waits
+  bool wait_was_told = false;         ///< the log has said that it waits
   std::uint64_t order = 0;            ///< of two connections the one with the smaller number came first
   std::uint64_t came_ns = 0;          ///< when it came, or was asked for
   std::uint64_t came_watched_ns = 0;  ///< how long its proxy had watched the network then
@@ -127,7 +128,7 @@ class Connection final : public LinkEvents, public ReadySink {
   std::list<std::unique_ptr<Connection>>::iterator place;
 
  private:
-  /// broken: it was established, has lost its link to give_up(), and waits for its caller to close it.
+  /// broken: it was established, give_up() has destroyed its link, and it waits for its caller to close it.
   enum class Phase { connecting, shaking, agreed, established, broken, over };
 
   void step_connecting(std::uint64_t now_ns);
@@ -180,19 +181,19 @@ class Connection final : public LinkEvents, public ReadySink {
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<LinkSetup> setup_;  // agreed on, and to be established
   std::unique_ptr<Link> link_;
-  std::shared_ptr<Segment> segment_;  // until callers have closed: they may be in a call although the link is gone
-  std::shared_ptr<Segment> peers_segment_;  // the same, of ConnectionRings::peers
+  std::shared_ptr<Segment> segment_;  // until callers have closed it: a call may still use it although the link is gone
+  std::shared_ptr<Segment> peers_segment_;  // the same for ConnectionRings::peers
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;
   std::uint64_t link_due_ns_ = detail::kNever;  // when the link is to be maintained again
   std::uint64_t idle_due_ns_ = detail::kNever;  // when to look again whether anything has moved; idle_timeout_ns
   std::uint64_t moved_before_ = 0;              // bytes_moved() at the last look
-  std::uint32_t quiet_looks_ = 0;               // looks one after the other that found nothing moved
+  std::uint32_t quiet_looks_ = 0;               // consecutive looks that found nothing moved
   bool closing_ = false;
   std::uint64_t closing_since_ns_ = detail::kNever;
   int error_ = 0;        // why nothing can be sent any more
-  bool failed_ = false;  // nor does anything arrive
+  bool failed_ = false;  // nothing arrives any more, either
   std::uint8_t flags_ = 0;
 };
 

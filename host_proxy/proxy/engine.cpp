@@ -15,13 +15,13 @@
 namespace gpusock::proxy {
 namespace {
 
-/// The thread keeps away from the step for this long after a caller's.
+/// After a caller's step, the thread keeps away from the step for this long.
 constexpr std::uint64_t kParkNs = 500'000;
 /// Without assistants the thread looks again at once for this long before it sleeps.
 constexpr std::uint64_t kSpinNs = 50'000;
-/// Sleep is bounded even where everyone rings: cheap, and a lost ring would cost no more than this.
+/// The longest sleep, even if all callers ring. The bound costs little, and a lost ring then costs no more than this.
 constexpr std::uint64_t kSleepNs = 1'000'000'000;
-/// A device that cannot ring is looked at this often at first, and this often at last.
+/// The interval between looks at a device that cannot ring: at first, and at most.
 constexpr std::uint64_t kLookNsMin = 20'000;
 constexpr std::uint64_t kLookNsMax = 1'000'000;
 
@@ -81,7 +81,7 @@ void Engine::show(std::uint64_t now) {
     }
     options_.observer->publish();
   } catch (const std::exception&) {
-    return;  // no memory for it: observers see it later
+    return;  // no memory for it: observers see the context later
   }
 }
 
@@ -125,7 +125,7 @@ std::uint64_t Engine::nap_ns(std::uint64_t now) {
   const std::uint64_t due = proxy_.next_deadline_ns();
   std::uint64_t until_due = due > now ? due - now : 0;
   std::uint64_t nap = kSleepNs;
-  if (!options_.callers_can_wake || proxy_.wants_polling()) {  // the longer nothing has happened, the more seldom
+  if (!options_.callers_can_wake || proxy_.wants_polling()) {  // the longer nothing has happened, the rarer the looks
     nap = std::clamp((now - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
   }
   if (options_.observer != nullptr) {

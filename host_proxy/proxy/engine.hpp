@@ -1,10 +1,10 @@
 #pragma once
-/// @file Runs a proxy: a thread of its own that sleeps when there is nothing to do, and callers that lend a hand.
+/// @file Runs a proxy's steps on its own thread, which sleeps if there is nothing to do, and on callers' threads.
 ///
-/// Where processors are few, a thread switch between a caller and the network costs more than the work: a caller that
-/// waits, or has just committed, then runs the proxy's step itself if no other thread is in it (assisting). The
-/// engine's thread keeps out of the way as long as callers do so, and sleeps in the kernel while nothing happens. How
-/// falling asleep does not miss a commit is in sleeper.hpp.
+/// On a machine with few processors, a thread switch between a caller and the network costs more than the work. There a
+/// caller that waits, or has just committed, runs the proxy's step itself if no other thread is in it (assisting). The
+/// engine's thread keeps out of the way as long as callers assist, and sleeps in the kernel while nothing happens.
+/// sleeper.hpp says why it does not miss a commit when it falls asleep.
 
 #include "host_proxy/net/posix_network.hpp"
 #include "host_proxy/proxy/observer.hpp"
@@ -22,39 +22,39 @@ namespace gpusock::proxy {
 struct EngineOptions {
   bool assist = true;                       ///< true if callers may run steps
   bool callers_can_wake = true;             ///< false: the device cannot ring, so the thread looks by itself
-  std::vector<int> processors = {};         ///< what the thread is kept on, as far as this process may use them; empty:
-                                            ///< anywhere
-  Observer* observer = nullptr;             ///< what the thread keeps refreshed for gpusock-top; outlives the engine
+  std::vector<int> processors = {};         ///< the thread's processors, as far as this process may use them; empty:
+                                            ///< any
+  Observer* observer = nullptr;             ///< the thread keeps its page fresh for gpusock-top; outlives the engine
   const std::atomic<bool>* spin = nullptr;  ///< while it is true, the thread does not sleep; outlives the engine
 };
 
 class Engine {
  public:
-  /// Throws Error (EAGAIN) where there is no thread to be had.
+  /// Throws Error (EAGAIN) if no thread can be started.
   Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options);
   ~Engine();  ///< stops the thread; the sockets stay as they are
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// A caller has committed bytes or posted a request on this slot.
+  /// Call it when a caller has committed bytes or posted a request on this slot.
   void ring_doorbell(std::uint32_t slot);
-  /// Moves bytes past this slot's ring; how many, 0 where the link or the moment does not allow that. For the one
-  /// caller that sends, or receives, on the slot, while it keeps the slot from being released. Where callers assist.
+  /// Moves bytes past this slot's ring. Returns how many; 0 if the link or the moment does not allow that. Only if
+  /// callers assist, for the one caller that sends, or receives, on the slot and keeps it from being released.
   std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted);
 
-  /// A caller has given ring space back.
+  /// Call it when a caller has given ring space back.
   void ring_for_credit();
-  /// One turn, at this time, of a caller's wait that has lasted `waited_ns`.
+  /// Does one turn of a caller's wait, which has lasted `waited_ns` at this time.
   void assist(std::uint64_t now_ns, std::uint64_t waited_ns);
 
-  /// Closes every socket and goes on until all that was sent is delivered, or for `linger_ns`. The engine's thread is
-  /// stopped first.
+  /// Stops the engine's thread and closes every socket. Goes on for `linger_ns`, or until all that was sent is
+  /// delivered.
   void drain(std::uint64_t linger_ns);
 
   ProxyStats stats();
   std::vector<SocketInfo> sockets();
 
-  /// Nobody makes a step while the result lives: for looking at the proxy, and for tests of stalls.
+  /// No thread makes a step while the result lives. For looking at the proxy, and for tests of stalls.
   [[nodiscard]] std::unique_lock<std::mutex> suspend() { return std::unique_lock(stepping_); }
   std::uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
 

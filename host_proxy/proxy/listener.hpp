@@ -29,19 +29,19 @@ class Listener final : public ReadySink {
     return acceptor_->accept();
   }
 
-  /// True if clients may be waiting for which the backlog has no room.
+  /// True if clients may be waiting because the backlog is full.
   bool keeps_waiting() const { return acceptor_->readable && pending_ >= backlog_; }
 
   std::uint32_t slot() const { return slot_; }
   std::uint32_t queue() const { return queue_; }
-  const Endpoint& asked() const { return asked_; }  ///< what its caller opened it with
-  /// What its connections have from it.
+  const Endpoint& asked() const { return asked_; }  ///< the endpoint that its caller opened
+  /// The options that its connections inherit.
   const table::SocketOptions& options() const { return options_; }
   void set_options(const table::SocketOptions& options) { options_ = options; }
   Endpoint local() const { return acceptor_->local(); }
-  /// Where it listens, as clients take it.
+  /// The endpoint where it listens, as text for clients.
   std::string local_text() const { return local().with_link(asked_.link).with_type(asked_.type).to_string(); }
-  /// True once: the first client that speaks another protocol is worth a warning.
+  /// True only at the first call: the first client that speaks another protocol is worth a warning.
   bool warns_of_mismatch() { return !std::exchange(warned_, true); }
 
   /// Connections that came in and were neither accepted nor given up yet.
@@ -50,7 +50,7 @@ class Listener final : public ReadySink {
   std::uint32_t pending() const { return static_cast<std::uint32_t>(pending_); }
   std::uint32_t backlog() const { return static_cast<std::uint32_t>(backlog_); }
 
-  /// The proxy's: before it has watched the network for so long, no unauthenticated client is evicted.
+  /// The proxy's own: it evicts no unauthenticated client before it has watched the network for this long.
   std::uint64_t look_again_ns = 0;
 
   void on_ready() override {}  // every poll is followed by a look at all listeners

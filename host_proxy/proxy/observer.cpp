@@ -80,7 +80,7 @@ void Observer::create(const std::string& folder) {
   const page::Identity identity = make_identity(number, records_max_);
   const std::string path = folder + "/" + page::file_name(identity.pid, number);
   const std::string draft = folder + "/" + page::draft_name(identity.pid, number);
-  unlink(draft.c_str());  // of a process of this number that died here
+  unlink(draft.c_str());  // left by a process with the same pid that died here
   Descriptor file(open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   const std::uint64_t nothing = 0;
   const bool made = file && flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
@@ -154,14 +154,14 @@ void Observer::note_progress(page::Record& record, std::uint64_t now_ns) {
   if (record.ring_bytes == 0 || record.handle < 0) return;
   SocketProgress& progress = progress_[record.handle];
   progress.seen_ns = now_ns;
-  // On tcp tx_bytes are those that were taken from the ring; on p2p those that the peer has not read are among them.
+  // On tcp, tx_bytes counts what was taken from the ring. On p2p it also counts what the peer has not read.
   const bool p2p = record.link == static_cast<std::uint8_t>(LinkKind::p2p);
   const std::uint64_t tx_taken = record.tx_bytes - (p2p ? record.tx_ring_fill : 0);
   record.tx_stalled_ns = progress.tx.stalled_ns(tx_taken, record.tx_ring_fill, now_ns);
   record.rx_stalled_ns = progress.rx.stalled_ns(record.rx_bytes - record.rx_ring_fill, record.rx_ring_fill, now_ns);
 }
 
-/// Looks at some connections, and goes on with the others at the next snapshot; shows what it saw last of each.
+/// Looks at some TCP connections, and at others for the next snapshot. Shows what it saw last of each.
 void Observer::look_at_tcp(const Proxy& proxy) {
   std::uint32_t looks = 0;
   for (std::size_t i = 0; i < records_.size(); ++i) {
@@ -190,7 +190,7 @@ void Observer::publish() {
   const std::uint64_t bytes = records_.size() * sizeof(page::Record);
   const auto written = pwrite(file_.get(), records_.data(), bytes,
                               static_cast<off_t>(page::records_offset(next, records_max_)));
-  // Where the folder is full: those that there is room for, and how many there are.
+  // If the folder is full, this counts the records for which there was room.
   snapshot_.records = static_cast<std::uint32_t>(
       written < 0 ? 0 : static_cast<std::uint64_t>(written) / sizeof(page::Record));
   if (write_all(file_.get(), &snapshot_, sizeof snapshot_, page::snapshot_offset(next)) &&

@@ -17,8 +17,8 @@ class Proxy;
 /// Used by one thread, the engine's.
 class Observer {
  public:
-  /// Makes the page in this folder; "": none. Never throws: a context that cannot be observed works (and says why in
-  /// the log).
+  /// Makes the page in this folder; "" makes none. Never throws: a context that cannot be observed works all the same,
+  /// and the log says why.
   Observer(const std::string& folder, std::uint32_t slots);
   ~Observer();  ///< removes the page
   Observer(const Observer&) = delete;
@@ -26,7 +26,7 @@ class Observer {
 
   /// True if it is time for a snapshot. Looks from time to time whether an observer wants one.
   bool due(std::uint64_t now_ns);
-  /// When due() is to be asked even if nothing happens; ~0 while there is no observer.
+  /// When due() must be called even if nothing happens; ~0 while there is no observer.
   std::uint64_t next_due_ns() const { return observed_ ? look_at_ns_ : ~std::uint64_t{0}; }
 
   /// Takes a snapshot. The caller holds the engine's step lock.
@@ -35,7 +35,7 @@ class Observer {
   void publish();
 
  private:
-  /// Since when bytes lie in a ring without one being taken.
+  /// Since when no byte has been taken from a ring that holds bytes.
   struct Progress {
     std::uint64_t taken = 0;
     std::uint64_t since_ns = 0;
@@ -48,7 +48,7 @@ class Observer {
   };
 
   void create(const std::string& folder);
-  /// True if the word at this place of the page says that somebody wants news.
+  /// True if the word at this offset of the page says that an observer wants news.
   bool wanted(std::uint64_t offset, std::uint64_t now_ns) const;
   void note_progress(page::Record& record, std::uint64_t now_ns);
   void look_at_tcp(const Proxy& proxy);

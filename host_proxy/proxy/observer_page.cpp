@@ -35,7 +35,7 @@ bool is_page(int descriptor) {
   return pread(descriptor, &magic, sizeof magic, 0) == sizeof magic && magic == kMagic;
 }
 
-/// The name of the page that this is a draft of; empty: it is no draft's name.
+/// The name of the page that this is a draft of; empty if it is not a draft's name.
 std::string page_of_draft(const std::string& name) {
   const std::size_t before = std::strlen(kDraftPrefix), after = std::strlen(kDraftSuffix);
   if (!name.starts_with(kDraftPrefix) || !name.ends_with(kDraftSuffix) || name.size() < before + after) return {};
@@ -43,17 +43,18 @@ std::string page_of_draft(const std::string& name) {
   return is_file_name(page) ? page : std::string();
 }
 
-/// True if there is no process of the number in this page's name. One in another namespace has the page's lock.
+/// True if no process has the pid in this page's name. A process in another namespace is not seen, but has the page's
+/// lock.
 bool maker_is_gone(const std::string& page) {
   const long pid = std::strtol(page.c_str() + std::strlen(kPrefix), nullptr, 10);
   const bool can_be_one = pid > 0 && pid <= std::numeric_limits<pid_t>::max();
   return can_be_one && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
-/// Without waiting, in case it is a pipe.
+/// Opens a file without waiting, in case it is a pipe.
 int open_file(const std::string& path) { return open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }
 
-/// A page's, or of a draft, which may be empty yet; none: leave it alone.
+/// Opens a page, or a draft, which may still be empty. None if the file is to be left alone.
 proxy::Descriptor open_what_may_be_left(const std::string& folder, const std::string& name) {
   if (is_file_name(name)) return proxy::Descriptor(open_page(folder + "/" + name));
   const std::string page = page_of_draft(name);

@@ -4,15 +4,15 @@
 ///
 /// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it
 /// as long as it lives, so a page whose lock is free is left over from a process that died. Both sides use read and
-/// write, no mapping: no full or truncated file can cause a fault.
+/// write, not a mapping, so that a full or truncated file cannot cause a fault.
 ///
 /// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
-/// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know how the TCP connections
-/// are, for which the proxy asks the operating system · at kSequenceOffset how many snapshots were published · two
-/// Snapshots from kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number
-/// n is in place n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of
-/// the next: a reader reads the sequence before and after. Until an observer comes, the file is one block; what is in
-/// that block can be written also where the folder is full.
+/// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know the state of the TCP
+/// connections, for which the proxy asks the operating system · at kSequenceOffset how many snapshots were published ·
+/// two Snapshots from kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot
+/// number n is in place n mod 2. It stays whole until n + 1 is published, even if the writer is stopped in the middle
+/// of the next: a reader reads the sequence before and after. Until an observer comes, the file is one block. That
+/// block can be written even if the folder is full.
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 
@@ -28,7 +28,7 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 5;                         // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 5;                         // grows with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
 inline constexpr std::uint64_t kTcpUntilOffset = 320;
 inline constexpr std::uint64_t kSequenceOffset = 512;
@@ -40,7 +40,8 @@ inline constexpr std::uint32_t kRecordsMax = 16384;
 inline constexpr std::uint64_t kRefreshNs = 200'000'000;
 inline constexpr std::uint64_t kObservedNsMax = 30'000'000'000;
 
-/// How many TCP connections are looked at for one snapshot, in turn: each is a system call while no step is made.
+/// How many TCP connections are looked at for one snapshot, in turn. Each look is a system call, during which no step
+/// runs.
 inline constexpr std::uint32_t kTcpLooksMax = 128;
 
 struct Identity {
@@ -63,7 +64,7 @@ struct Snapshot {
   std::uint64_t tx_bytes[kLinkKinds] = {};  ///< by LinkKind
   std::uint64_t rx_bytes[kLinkKinds] = {};
   std::uint32_t sockets = 0;  ///< how many there were
-  std::uint32_t records = 0;  ///< how many follow: fewer where the file's place is full
+  std::uint32_t records = 0;  ///< how many follow: fewer if the folder is full, or at records_max
 };
 
 enum RecordFlags : std::uint8_t { kPeerEnded = 1, kPeerReadShutDown = 2 };
@@ -101,10 +102,10 @@ struct Record {
   std::uint64_t rx_ring_fill = 0;
   std::uint64_t ring_bytes = 0;
   std::uint64_t age_ns = 0;
-  std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while
+  std::uint64_t tx_stalled_ns = 0;  ///< how long no byte has been taken from a ring that holds bytes; counted while
                                     ///< observed
   std::uint64_t rx_stalled_ns = 0;
-  proxy::TcpInfo tcp;  ///< while observers want to know; of the tcp link
+  proxy::TcpInfo tcp;  ///< of the tcp link, while observers want to know
   ResolvedEndpoint local;
   ResolvedEndpoint peer;
   char link_reason[160] = {};  ///< cut, zero-padded
@@ -124,14 +125,14 @@ bool is_file_name(const std::string& name);
 /// The name that a page has while it is made.
 std::string draft_name(std::uint32_t pid, std::uint64_t number);
 
-/// Opens the page of that name for reading and for asking; -1 unless it is a regular file of this user (root: of
-/// anybody) with one name and a page's magic.
+/// Opens the page of that name, to read it and to ask for news. Returns -1 unless it is a regular file of this user
+/// (for root: of any user) with one name and a page's magic.
 int open_page(const std::string& path);
 
 /// True if the page's context has ended without removing the page.
 bool is_left_over(int descriptor);
 
-/// Removes pages in this folder whose contexts died, and those whose processes died while they made them; how many.
+/// Removes pages in this folder whose contexts died, also half-made ones of processes that died. Returns how many.
 int remove_left_over(const std::string& folder);
 
 }  // namespace gpusock::page

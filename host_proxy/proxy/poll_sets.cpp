@@ -36,7 +36,7 @@ void PollSets::watch(std::uint32_t slot, std::uint32_t generation) {
   if (watched.set == 0) return;
   watched.words = words_of(slot);
   watched.entry_end = set_of(slot).taken;  // it has no entry in this set's ring
-  note_change(slot, generation);           // what came before this
+  note_change(slot, generation);           // for changes before the watch
 }
 
 void PollSets::look(std::uint32_t slot, std::uint32_t generation) {

@@ -9,22 +9,22 @@
 
 namespace gpusock::proxy {
 
-/// Its work depends on the sockets that change, not on those that are watched. No call allocates memory.
+/// The cost depends on the sockets that change, not on those that are watched. No call allocates memory.
 class PollSets {
  public:
   PollSets(const table::TableView& view, const table::PollSetView& sets);
 
-  /// Callers have changed which set watches this slot's socket, which has this generation.
+  /// Call it when callers have changed which set watches the socket of this slot and generation.
   void watch(std::uint32_t slot, std::uint32_t generation);
 
-  /// The words of a slot's connection may have changed: an entry follows if they have.
+  /// Call it when the words of a slot's connection may have changed: writes an entry if they have.
   void look(std::uint32_t slot, std::uint32_t generation);
 
-  /// The slot's socket may have become ready by what its words do not show: an entry follows.
+  /// Call it when the slot's socket may have become ready in a way that its words do not show: writes an entry.
   void note_change(std::uint32_t slot, std::uint32_t generation);
 
-  /// Writes the entries for which there was no room before, or whose slot had one that was not taken. True if it wrote
-  /// any.
+  /// Writes the entries for which there was no room before, and those of slots whose earlier entry was not taken yet.
+  /// True if it wrote any.
   bool write_queued();
 
   /// True if an entry waits for callers to take earlier ones.

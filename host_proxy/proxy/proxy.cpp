@@ -26,17 +26,17 @@ constexpr std::uint64_t kPollInterval = 16;
 /// Ring memory stays mapped this long after its connection ended, so that a call that another thread is still in reads
 /// stale words and not an unmapped page.
 constexpr std::uint64_t kRetireNs = 1'000'000'000;
-/// After this long a step tries again what an exception ended. Where memory is short for good, that must not keep a
-/// processor busy.
+/// After this long a step tries again what an exception ended. The delay keeps a lasting lack of memory from using up a
+/// processor.
 constexpr std::uint64_t kRetryNs = 10'000'000;
 
-/// Closed connections that go on delivering have at least this long before they make room for a client.
+/// A closed connection that still delivers has at least this long before it makes room for a client.
 constexpr std::uint64_t kClosingMinNs = 1'000'000'000;
 
-/// A client that waits no longer than this for a place is not worth a line: another one was just closed.
+/// If a client waits no longer than this for a place, that is not logged: another connection was just closed.
 constexpr std::uint64_t kWaitToldNs = 100'000'000;
 
-/// Says in the log why this client waits, once: no call of a kernel does.
+/// Logs why this client waits, once: no call of a kernel says it.
 void tell_of_wait(Connection& client, bool for_rings, std::uint64_t now_ns) {
   if (client.waits_since_ns == 0) client.waits_since_ns = now_ns;
   if (now_ns - client.waits_since_ns < kWaitToldNs || std::exchange(client.wait_was_told, true)) return;
@@ -198,7 +198,7 @@ void Proxy::note_rings(std::uint32_t slot) {
   rx_consumed_.note(slot);
 }
 
-/// `resting`: the scan of cold pages has to look at this connection's rings.
+/// Sets whether the scan of cold pages has to look at this connection's rings.
 void Proxy::set_resting(Connection& connection, bool resting) {
   if (connection.resting == resting || !connection.has_slot()) return;
   connection.resting = resting;
@@ -251,8 +251,7 @@ void Proxy::request(Connection& connection, std::uint64_t bits, std::uint64_t no
   contain(connection, [&] { connection.request(bits, now_ns); });
   const bool missed = (bits & table::kRequestClose) != 0 && !connection.closed();
   if (missed)
-    connection.request(bits, now_ns);  // it was given up before it heard that; now it has nothing left to do that could
-                                       // fail
+    connection.request(bits, now_ns);  // it was given up before it got the request; now nothing is left that could fail
 }
 
 void Proxy::set_options(std::uint32_t slot) {
@@ -272,8 +271,8 @@ void Proxy::update_options(std::uint32_t slot) {
   if (changed && table::generation_of_request(word) == slots_[slot].generation) set_options(slot);
 }
 
-/// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of
-/// that.
+/// Opens what the slot asks for. Returns false if its links are not ready: then try again. If there is no memory for
+/// it, its caller gets the error.
 bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
   try {
     return open(slot, now_ns);
@@ -311,7 +310,7 @@ bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   return true;
 }
 
-/// Notes a slot for open_unready(), once: so there is room.
+/// Notes a slot for open_unready(). Each slot is noted once, so there is room.
 void Proxy::open_later(std::uint32_t slot) {
   std::erase_if(unready_, [slot](const Unready& entry) { return entry.slot == slot; });
   unready_.push_back({slot, slots_[slot].generation});
@@ -370,8 +369,8 @@ bool Proxy::has_link(const Endpoint& at, const char* doing) const {
 
 namespace {
 
-/// How many connections the system keeps beside those in the backlog. Who asks for the largest backlog gets as many as
-/// the system allows: it takes larger numbers for that (net.core.somaxconn).
+/// How many connections the system keeps beside those in the backlog. The largest backlog gets as many as the system
+/// allows: it reduces larger numbers to that (net.core.somaxconn).
 int system_queue(int backlog) { return backlog < table::kBacklogMax ? backlog : std::numeric_limits<int>::max(); }
 
 }  // namespace
@@ -414,13 +413,13 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   slots_.publish(slot, table::Phase::listening);
 }
 
-/// Takes back the connections that no caller has taken from a listener's queue. Its callers have closed the listener,
-/// and no call is in it any more (CallerSlot::generation_and_users): no call takes another one. The queue's next
+/// Takes back the connections that no caller has taken from a listener's queue. Callers have closed the listener, and
+/// no call is in it any more (CallerSlot::generation_and_users), so no call takes another connection. The queue's next
 /// listener skips what is left there.
 void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
   for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
     if (accept_queue_of_[slot] != listener.slot()) continue;
-    scan_requests(now_ns, slot);  // a caller has told of the connection that it took before it told of the close
+    scan_requests(now_ns, slot);  // callers post the request of a connection that they took before the listener's close
     if (accept_queue_of_[slot] != listener.slot()) continue;
     accept_queue_of_[slot] = kNone;
     if (Connection* connection = slots_[slot].connection) {
@@ -451,7 +450,7 @@ void Proxy::close_listener(Listener& listener) {
 bool Proxy::step_listeners(std::uint64_t now_ns) {
   bool moved = false;
   for (const auto& listener : listeners_) {
-    // One for which there is no memory is closed, and the next is taken later.
+    // A connection for which there is no memory is closed, and the next one is taken later.
     moved |= contain(now_ns, [&] {
       bool any = false;
       while (auto stream = listener->try_accept()) {
@@ -468,9 +467,9 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   return moved;
 }
 
-/// Finds the connection that is to make room for others: that of the smallest `since_ns(connection)`, where kNever
-/// leaves it out. Returns it once `time_ns` have passed since then, and nullptr before that.
-/// `look_again_ns`: earlier than this no connection is looked at.
+/// Finds the connection that is to make room for others: the one with the smallest `since_ns(connection)`, where kNever
+/// leaves a connection out. Returns it once `time_ns` have passed since then, and nullptr before that. It looks at no
+/// connection before `look_again_ns`, which it updates.
 template <class Since>
 Connection* Proxy::find_overdue(Since since_ns, std::uint64_t time_ns, std::uint64_t& look_again_ns,
                                 std::uint64_t now_ns) {
@@ -489,8 +488,8 @@ Connection* Proxy::find_overdue(Since since_ns, std::uint64_t time_ns, std::uint
   return first;
 }
 
-/// Polls the network and counts for how long it has been watched. Of a time in which the proxy did not run only a small
-/// part counts: it has not read yet what clients sent meanwhile, and they have no answer yet.
+/// Polls the network and counts for how long it has been watched. Only a small part of a time in which the proxy did
+/// not run counts: the proxy has not read yet what clients sent meanwhile, and they have no answer yet.
 void Proxy::poll_network(std::uint64_t now_ns) {
   if (now_ns > polled_ns_) {
     watched_ns_ += std::min(now_ns - polled_ns_, options_.watched_ns_max());
@@ -524,9 +523,9 @@ void Proxy::wait_for_slot(Connection& connection) {
                        &connection);
 }
 
-/// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
-/// all slots are taken they wait, and so do their peers; and so does a connection of plain TCP for which there is no
-/// ring memory.
+/// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. If
+/// all slots are taken, they wait, and so do their peers. A connection of plain TCP also waits if there is no ring
+/// memory for it.
 bool Proxy::hand_over(std::uint64_t now_ns) {
   std::size_t kept = 0;
   const std::size_t count = slot_waiters_.size();
@@ -550,8 +549,8 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
   return kept != count;
 }
 
-/// Peers that do not take what was sent to them must not keep sockets from others for as long as these linger: while a
-/// client waits for a socket or its rings, the connection that was closed first is reset.
+/// A closed connection whose peer does not take what was sent must not keep its socket from others for the whole linger
+/// time. While a client waits for a socket or its rings, the connection that was closed first is reset.
 void Proxy::cut_closing_short(std::uint64_t now_ns) {
   const auto since_ns = [](const Connection& connection) { return connection.closing_since_ns(); };
   if (Connection* first = find_overdue(since_ns, kClosingMinNs, closing_look_ns_, now_ns)) {
@@ -621,7 +620,7 @@ void Proxy::expire(std::uint64_t now_ns) {
   }
 }
 
-/// Adds it, with all the room that its life will need; an exception leaves everything as it was.
+/// Adds a connection, with all the memory that its life will need. An exception leaves everything as it was.
 Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now_ns) {
   const std::size_t count = connections_.size() + 1;
   if (active_.capacity() < count) active_.reserve(2 * count);

@@ -39,9 +39,9 @@ struct ProxyStats {
 
 /// Serves the sockets of one table. Not thread-safe: the caller of step() holds the engine's lock (engine.hpp).
 ///
-/// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM
-/// for its caller and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others
-/// go on.
+/// A lack of memory does not leave step() as an exception. If it affects one connection, that connection ends with
+/// -ENOMEM for its caller and a reset for its peer. A connection that cannot be opened, or taken from a listener, is
+/// refused. All others go on.
 class Proxy {
  public:
   /// `network` and `resources` outlive it.
@@ -54,11 +54,11 @@ class Proxy {
     full,   ///< everything: all words that callers write, and the network's news
   };
 
-  /// A caller has just committed or requested something on this slot: the next step looks at it.
+  /// Call it when a caller has just committed or requested something on this slot: the next step looks at it.
   void hint(std::uint32_t slot) { hinted_slot_ = slot; }
 
-  /// Moves bytes between a caller of this slot and its network, past the ring, then makes a step for everything but its
-  /// connection: seldom where there is nothing else. How many bytes it moved.
+  /// Moves bytes between a caller of this slot and its network, past the ring, and returns how many. Then makes a step;
+  /// if no other connection is active, only some of the calls do.
   std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted, std::uint64_t now_ns);
 
   /// Does all that can be done at this time; true if anything moved. Never waits.
@@ -69,12 +69,12 @@ class Proxy {
   /// True if something waits until callers give ring space back: a socket that cannot read on, or an entry of a poll
   /// set.
   bool waits_for_credit() const;
-  /// True if there is something to look at again soon that rings no doorbell.
+  /// True if something that rings no doorbell must be looked at again soon.
   bool wants_polling() const;
   /// True if there are sockets in use, or being opened or closed.
   bool has_connections() const { return !connections_.empty(); }
 
-  /// Closes every socket, in order, as their callers would have; step() goes on delivering what was sent.
+  /// Closes every socket in order, as its callers would have done; step() goes on delivering what was sent.
   void close_all(std::uint64_t now_ns);
 
   ProxyStats stats() const;
@@ -82,7 +82,7 @@ class Proxy {
 
   /// Every socket that is open or being opened or closed, as it stands now.
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
-  /// What the operating system knows of the connection of this handle, if it is one on the tcp link. A system call.
+  /// What the operating system knows of this handle's connection, if it is on the tcp link. A system call.
   TcpInfo tcp_info(std::int32_t handle) const;
 
   // For connections.
@@ -93,7 +93,7 @@ class Proxy {
   /// A connection must be stepped by then.
   void due(std::uint64_t deadline_ns) { due_ns_ = std::min(due_ns_, deadline_ns); }
   void count_established() { ++stats_.connections; }
-  /// True if a connection lacks a link for other reasons than the one before it: the same are no second warning.
+  /// True if these reasons for the lack of a link differ from those at the last call: equal ones get no second warning.
   bool is_news(const std::string& reasons) { return std::exchange(told_reasons_, reasons) != reasons; }
 
  private:
@@ -170,14 +170,14 @@ class Proxy {
   std::list<Retired> retired_;
   std::list<Retired> unretired_;  // a place in retired_ for each connection: its end allocates nothing
 
-  /// ProxySlots that are to be opened once their links are prepared.
+  /// A slot that is to be opened once its links are prepared.
   struct Unready {
     std::uint32_t slot;
     std::uint32_t generation;
   };
   std::vector<Unready> unready_;
   bool shortage_logged_ = false;
-  std::string told_reasons_;  // why a connection lacks a link, as was warned last
+  std::string told_reasons_;  // the last reasons for the lack of a link, see is_news()
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;
@@ -187,7 +187,7 @@ class Proxy {
   std::uint64_t polled_ns_ = 0;        // when the network was polled last
   std::uint64_t watched_ns_ = 0;       // how long the network has been watched: see poll_network()
   std::uint64_t closing_look_ns_ = 0;  // when to look again for a closed connection that makes room
-  std::uint64_t retry_ns_ = 0;         // when to try again what an exception ended last; in the past: nothing
+  std::uint64_t retry_ns_ = 0;         // when to try again what an exception ended last; nothing if in the past
   ProxyStats stats_;
 };
 

@@ -11,8 +11,8 @@ std::uint64_t load(const std::uint64_t* word) {
       .load(ringbuf::kRelaxed);  // for people
 }
 
-/// The consumer's word is read first: then the producer's cannot be less, but the copy of a word in device memory can.
-/// A peer's word may still be invalid.
+/// Reads the consumer's word first, so that the producer's cannot be less. Only the copy of a word in device memory can
+/// be less. A peer's word may still be invalid.
 std::uint64_t fill_of(const table::RingSetup& ring) {
   const std::uint64_t consumed = load(ring.host_consumed());
   const std::uint64_t fill = load(ring.host_committed()) - consumed;

@@ -16,18 +16,18 @@ namespace gpusock::proxy {
 
 class Sleeper {
  public:
-  /// What wakes the thread: the higher, the more does.
+  /// What wakes the thread. With a higher value more does: credit as well as commits.
   enum Asleep : std::uint64_t { kAwake = 0, kWantsCommits = 1, kWantsCredit = 2 };
 
-  /// The thread's: it will sleep unless a look around, after this, finds something.
+  /// Called by the thread: it will sleep unless a look around, after this, finds something.
   void fall_asleep(Asleep wants) {
     Ref(asleep_).store(wants, ringbuf::kRelaxed);
     cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E1, pairs with E2
   }
 
-  /// The thread's: true if it may sleep now. `look` looks around once more, and says whether it found something to do;
-  /// `waits_for_credit` says whether something waits until callers give space back. The last look may be the first to
-  /// find that: then callers who give it back do not ring yet, and the thread must look again before it sleeps.
+  /// Called by the thread: true if it may sleep now. `look` looks around once more, and says whether it found something
+  /// to do; `waits_for_credit` says whether something waits until callers give space back. If only the last look finds
+  /// that, callers that give space back do not ring yet: then the thread must look again before it sleeps.
   template <class WaitsForCredit, class Look>
   bool may_sleep(WaitsForCredit waits_for_credit, Look look) {
     const Asleep wants = waits_for_credit() ? kWantsCredit : kWantsCommits;
@@ -37,14 +37,14 @@ class Sleeper {
 
   void wake_up() { Ref(asleep_).store(kAwake, ringbuf::kRelaxed); }
 
-  /// A caller's, after its commit: true if it must ring.
+  /// Called by a caller after its commit: true if it must ring.
   bool must_be_rung(Asleep least) {
     cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E2, pairs with E1
     return Ref(asleep_).load(ringbuf::kRelaxed) >= least;
   }
 
-  /// Ends the sleep. For callers that have held the engine's lock after the thread fell asleep: the lock makes the
-  /// sleep visible to them. Of several callers, the one that gets true rings.
+  /// Ends the sleep. Only for callers that have held the engine's lock after the thread fell asleep: the lock makes the
+  /// sleep visible to them. If several callers do this, the one that gets true rings.
   bool end_sleep() {
     Ref word(asleep_);
     return word.load(ringbuf::kRelaxed) != kAwake && word.exchange(kAwake, ringbuf::kRelaxed) != kAwake;

@@ -40,7 +40,7 @@ void ProxySlots::grant(std::uint32_t slot) {
   }
 }
 
-/// Changes a word of the proxy's; publish() tells callers.
+/// Changes one of the proxy's words; publish() tells callers.
 void ProxySlots::set(std::uint32_t slot, std::uint64_t table::ProxyWords::*which, std::uint64_t value) {
   std::uint64_t& word = view_.proxy_words[slot].*which;
   Ref(word).store(value, kRelaxed);  // relaxed, as the next: T3, or X1 of the status, publishes it

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The proxy's half of the socket table: granting sockets, saying how they stand, taking them back.
+/// @file The proxy's half of the socket table: it grants sockets, publishes their statuses and takes them back.
 
 #include "host_proxy/table/table_memory.hpp"
 
@@ -12,7 +12,7 @@ namespace gpusock::proxy {
 class Connection;
 class Listener;
 
-/// What the proxy keeps of one slot.
+/// The proxy's state of one slot.
 struct ProxySlot {
   std::uint32_t generation = 1;  ///< of the handle that is granted or open
   std::uint64_t status = 0;      ///< as last published
@@ -38,19 +38,20 @@ class ProxySlots {
   /// A free slot for an accepted connection.
   std::optional<std::uint32_t> take_for_accept();
 
-  /// Publishes how a socket stands, and with it everything written for it before.
+  /// Publishes a socket's status, and with it everything that was written for the socket before.
   void publish(std::uint32_t slot, table::Phase phase, int error = 0, std::uint8_t flags = 0);
 
   /// Takes a closed socket's slot back and grants it again.
   void release(std::uint32_t slot);
 
-  /// Rings in this memory, with the slot's words, as the proxy reaches them.
+  /// The rings in this memory with the slot's words, as the proxy reaches them.
   table::RingPair rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const;
 
-  /// Of a slot that kernels use. `callers`: they poll the words that the proxy writes in their device's memory, if it
-  /// posts them there; the proxy goes on reading its own. `link`: it posts them.
+  /// For a slot that kernels use, if the proxy posts its words into their device's memory. Changes `callers` so that
+  /// kernels poll those words there, while the proxy goes on reading its own. Changes `link` so that the link posts
+  /// them.
   void use_device_words(table::RingPair& callers, table::RingPair& link) const;
-  /// Says where a stream of this slot ends (ProxyWords::rx_final); publish() tells callers.
+  /// Sets the position where the slot's stream ends (ProxyWords::rx_final); publish() tells callers.
   void set_final(std::uint32_t slot, std::uint64_t position);
 
  private:

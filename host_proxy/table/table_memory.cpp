@@ -7,7 +7,7 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Lays arrays out one after the other, each on its own pages; run twice: to measure, and to place.
+/// Lays out arrays one after the other, each on its own pages. It runs twice: to measure, and then to place.
 class Layout {
  public:
   explicit Layout(std::byte* base) : base_(base) {}
@@ -95,7 +95,7 @@ void TableMemory::open_window(RingPlacement words) {
 }
 
 void TableMemory::cancel() {
-  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);  // whoever posts it posts 1
+  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);  // all threads post 1
   cancel_copy();
 }
 

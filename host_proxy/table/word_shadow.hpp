@@ -1,5 +1,5 @@
 #pragma once
-/// @file What the proxy last saw of the callers' words, so that one pass of compares finds what has changed.
+/// @file The callers' words as the proxy last saw them, so that one pass of compares finds what has changed.
 
 #include "socket_table/socket_table.hpp"
 
@@ -11,7 +11,7 @@ namespace gpusock::proxy {
 /// A page is 64 slots: 512 bytes of each array, eight cache lines that a processor fetches in a row.
 inline constexpr std::uint32_t kPageSlots = 64;
 
-/// One array of the callers' words, and what the proxy last saw of it.
+/// One array of the callers' words, and the values that the proxy last saw there.
 class WordShadow {
  public:
   WordShadow(std::uint64_t* words, std::uint32_t count) : words_(words), seen_(count) {}
