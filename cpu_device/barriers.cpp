@@ -22,7 +22,7 @@ std::string hex(unsigned value) {
 
 }  // namespace
 
-// --- The block barrier: complete when every thread that has not ended is there.
+// --- The block barrier: it is complete when every thread that has not ended has arrived.
 
 BarrierCount Block::barrier(bool predicate) {
   if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
@@ -37,7 +37,7 @@ BarrierCount Block::barrier(bool predicate) {
   at_barrier_.push(*current_);
   warps_[current_->linear / 32].at_barrier |= 1u << current_->linear % 32;
   suspend(Waits::block_barrier);
-  return barrier_count_;  // the next barrier cannot be complete before this thread is there as well
+  return barrier_count_;  // still of this barrier: the next one cannot complete before this thread arrives
 }
 
 void Block::release_barrier() {
@@ -47,7 +47,7 @@ void Block::release_barrier() {
   ready_.append(at_barrier_);
 }
 
-// --- Warp operations: complete when every lane of the mask that has not ended waits with that mask.
+// --- Warp operations: one is complete when every lane of its mask that has not ended waits with that mask.
 
 bool Block::warp_complete(unsigned warp, unsigned mask) {
   const unsigned needed = mask & warps_[warp].live;
@@ -58,8 +58,8 @@ bool Block::warp_complete(unsigned warp, unsigned mask) {
   return true;
 }
 
-/// Hands out the results and makes the waiting lanes ready. Results are theirs from here on: a lane that runs ahead to
-/// its next operation changes nothing that another has yet to read.
+/// Gives the lanes their results and makes the waiting lanes ready. Each lane has its own copy of its results: a lane
+/// that runs ahead to its next operation changes nothing that another lane has yet to read.
 void Block::finish_warp(unsigned warp, unsigned mask) {
   const unsigned present = mask & warps_[warp].live;
   unsigned holding = 0;
@@ -81,7 +81,7 @@ void Block::finish_warp(unsigned warp, unsigned mask) {
       for (unsigned rest = present; rest != 0; rest &= rest - 1)
         thread.values[__builtin_ctz(rest)] = values[__builtin_ctz(rest)];
     }
-    if (thread.waits == Waits::warp) ready_.push(thread);  // not the caller, which has come last
+    if (thread.waits == Waits::warp) ready_.push(thread);  // not the caller, which arrived last and runs
   }
   warps_[warp].waiting &= ~present;
 }
@@ -112,8 +112,8 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
   }
 }
 
-// --- Convergence: CUDA promises nothing about which lanes __activemask() finds together; the most useful answer is all
-// that come to the same call before the block can do nothing else.
+// --- Convergence: CUDA does not promise which lanes __activemask() finds together. The most useful answer is all lanes
+// that arrive at the same call before the block can do nothing else.
 
 unsigned Block::converge(const void* site) {
   current_->site = site;
@@ -134,7 +134,7 @@ void Block::release_converged() {
   ready_.append(converging_);
 }
 
-// --- What kernels call.
+// --- Functions that kernels call.
 
 BarrierCount block_barrier(bool predicate) { return running("__syncthreads").barrier(predicate); }
 

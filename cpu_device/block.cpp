@@ -10,13 +10,13 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr unsigned kSpinYields = 16;  // a thousand atomics: the block may be waiting for another one
+constexpr unsigned kSpinYields = 16;  // after a thousand atomics, the block may be waiting for another block
 constexpr BlockInfo kHostBlock{};
 constexpr ThreadInfo kHostThread{.block = &kHostBlock};
 
-/// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings
-/// that a process may have 65530 of (vm.max_map_count).
-constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan's memory for a fiber is never given back
+/// A worker without a block keeps at most this many stacks, or one if all workers together keep many. Each stack takes
+/// two of the 65530 mappings that a process may have (vm.max_map_count).
+constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan never frees its memory for a fiber
 constexpr unsigned kIdleCarriersKeptInAll = 4096;
 std::atomic<unsigned> carriers_kept{0};
 
@@ -64,7 +64,7 @@ Block::~Block() {
 }
 
 void Block::trim() {
-  carriers_kept.fetch_sub(kept_, std::memory_order_relaxed);  // a soft limit: no edge needed
+  carriers_kept.fetch_sub(kept_, std::memory_order_relaxed);  // it is a soft limit, which needs no ordering
   const unsigned kept = carriers_kept.load(std::memory_order_relaxed) < kIdleCarriersKeptInAll ? kIdleCarriersKept : 1;
   for (; idle_carrier_count_ > kept; --idle_carrier_count_) delete std::exchange(idle_carriers_, idle_carriers_->next);
   carriers_kept.fetch_add(kept_ = idle_carrier_count_, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   waiting_ = abandoned_ = false;
   info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr};
 
-  // What may throw comes last: finish() finds the rest as a block has it that starts.
+  // Calls that may throw come last, so that finish() finds the members above as at the start of a block.
   if (threads_.size() < thread_count_) threads_.resize(thread_count_);
   warps_.assign((thread_count_ + 31) / 32, Warp{~0u});
   if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
@@ -107,7 +107,7 @@ std::optional<BlockFailure> Block::run(Launch& launch, std::uint64_t index) {
   return finish();
 }
 
-/// Ends what an abandoned thread had begun.
+/// Ends what the abandoned thread had begun.
 void Block::end_unfinished(Thread& thread) noexcept {
   const Unfinished noted = std::exchange(thread.unfinished, {});
   if (noted.end != nullptr) noted.end(noted.self, noted.handle, noted.kind);
@@ -142,12 +142,12 @@ Carrier& Block::take_carrier() {
   return *std::exchange(idle_carriers_, idle_carriers_->next);
 }
 
-/// A carrier's whole life: threads of one block after the other.
+/// The code that a carrier runs for its whole life: it runs threads of one block after the other.
 void Block::carry(Carrier& self) {
   for (;;) t_running->run_threads(self);
 }
 
-/// Runs threads one after the other on this stack; each that suspends keeps the stack until it resumes.
+/// Runs threads one after the other on this stack. A thread that suspends keeps the stack until it resumes.
 void Block::run_threads(Carrier& self) {
   while (has_unstarted()) run_thread(next_unstarted_++, self);
   self.next = std::exchange(idle_carriers_, &self);
@@ -193,25 +193,25 @@ void Block::end_thread(Thread& thread) {
   Warp& warp = warps_[thread.linear / 32];
   warp.live &= ~(1u << thread.linear % 32);
   if (!at_barrier_.empty() && at_barrier_.size() == live_) release_barrier();
-  for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {  // whom it would have kept waiting
+  for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {  // these may have waited for this thread
     const unsigned mask = lane_thread(thread.linear / 32, static_cast<unsigned>(__builtin_ctz(lanes))).mask;
     if ((warp.waiting & lanes & -lanes) && warp_complete(thread.linear / 32, mask))
       finish_warp(thread.linear / 32, mask);
   }
 }
 
-/// The running thread waits: runs others until someone has put it into the ready queue again.
+/// The running thread waits: runs other threads until one of them has put it into the ready queue again.
 void Block::suspend(Waits reason) {
   Thread& thread = *current_;
   thread.waits = reason;
   progress();
   if (launch_->failed.load(std::memory_order_relaxed))
-    abandon(*thread.carrier);  // no data is read on the strength of it
+    abandon(*thread.carrier);  // the load needs no ordering: the flag guards no data
   resume_next(*thread.carrier);
   thread.waits = Waits::nothing;
 }
 
-/// Leaves `from`, on which no thread runs any more for now, for a thread that can run.
+/// Switches from `from`, on which no thread runs for now, to a thread that can run.
 void Block::resume_next(Carrier& from) {
   if (has_unstarted()) {
     Carrier* fresh = nullptr;
@@ -258,7 +258,7 @@ void Block::relax(std::uint64_t waited_ns) {
   ++round_turns_;
   ++idle_turns_;
   if (waited_ns < round_waited_ns_) round_waited_ns_ = waited_ns;
-  if (!has_unstarted() && round_turns_ > ready_.size()) {  // all that can run have waited in turn
+  if (!has_unstarted() && round_turns_ > ready_.size()) {  // each thread that can run has had a turn, and waits
     const std::uint64_t round_ns = round_waited_ns_;
     round_turns_ = 0;
     round_waited_ns_ = kNoRound;
@@ -291,7 +291,7 @@ void Block::nanosleep(std::uint64_t duration_ns) {
   Thread& thread = *current_;
   const std::uint64_t start_ns = clock_ns();
   if (start_ns - thread.sleep_ended_ns > kSameWaitNs)
-    thread.sleep_began_ns = start_ns;  // else a loop around a short sleep
+    thread.sleep_began_ns = start_ns;  // else this is a loop around a short sleep, which is one wait
   std::uint64_t now_ns = start_ns;
   do {
     relax(now_ns - thread.sleep_began_ns);

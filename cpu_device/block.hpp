@@ -22,13 +22,13 @@ struct Launch;
 enum class Waits : std::uint8_t { nothing, block_barrier, warp, convergence };
 enum class WarpOperation : std::uint8_t { sync, shuffle, ballot, gather };
 
-/// A thread that has started. Its first part is what kernels read.
+/// A thread that has started. Kernels read only its base class, ThreadInfo.
 struct Thread : ThreadInfo {
-  Thread* next = nullptr;      ///< in the ready queue, or among those that wait
-  Carrier* carrier = nullptr;  ///< null once it has ended
+  Thread* next = nullptr;      ///< in the ready queue, or in a queue of waiting threads
+  Carrier* carrier = nullptr;  ///< null after the thread has ended
   Waits waits = Waits::nothing;
 
-  // What it brings to a warp operation and takes away.
+  // Arguments and results of the thread's warp operation.
   WarpOperation operation = WarpOperation::sync;
   unsigned mask = 0;
   unsigned source_lane = 0;
@@ -37,13 +37,13 @@ struct Thread : ThreadInfo {
   unsigned lanes = 0;
   const void* site = nullptr;
 
-  // The group calls that it makes (group_calls.cpp).
-  std::uint64_t block_calls = 0;     ///< that it has begun with its block
-  const char* lanes_call = nullptr;  ///< that it is in
-  unsigned lanes_mask = 0;           ///< of that call's group
-  bool lanes_met = false;            ///< it has come to an operation of the warp in that call
+  // The thread's group calls (group_calls.cpp).
+  std::uint64_t block_calls = 0;     ///< number of calls that it has begun with its block
+  const char* lanes_call = nullptr;  ///< name of the call of lanes that it is in; null: none
+  unsigned lanes_mask = 0;           ///< the lanes of that call's group
+  bool lanes_met = false;            ///< true if it has come to a warp operation in that call
 
-  std::uint64_t sleep_began_ns = 0;  ///< of a row of nanosleep() calls with nothing much between them
+  std::uint64_t sleep_began_ns = 0;  ///< start of a series of nanosleep() calls that follow one another closely
   std::uint64_t sleep_ended_ns = 0;
 
   Unfinished unfinished;
@@ -58,7 +58,7 @@ class ThreadQueue {
   Thread* front() const { return head_; }
   void push(Thread& thread);
   Thread& pop();
-  void append(ThreadQueue& other);  ///< and leaves it empty
+  void append(ThreadQueue& other);  ///< leaves `other` empty
 
  private:
   Thread* head_ = nullptr;
@@ -70,10 +70,10 @@ class ThreadQueue {
 struct BlockFailure {
   uint3 block;
   uint3 thread;
-  std::string what;  ///< empty: no memory was left, also not for words
+  std::string what;  ///< empty: there was no memory for the text
 };
 
-/// The words that `make` puts together; empty where there is no memory for them.
+/// The text that `make` returns; empty if there is no memory for it.
 template <class Make>
 std::string words_or_none(Make make) noexcept {
   try {
@@ -83,7 +83,7 @@ std::string words_or_none(Make make) noexcept {
   }
 }
 
-/// An OS thread has one of these and runs one block after another with it.
+/// Runs blocks, one after another. Each OS thread that runs blocks has one.
 class Block {
  public:
   Block();
@@ -91,12 +91,12 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  /// Runs block `index` of the launch to its end. Returns nothing, or why it had to be abandoned.
+  /// Runs block `index` of the launch to its end. Returns nothing, or why the block was abandoned.
   std::optional<BlockFailure> run(Launch& launch, std::uint64_t index);
-  /// Gives back stacks beyond those that the next block probably needs.
+  /// Frees the stacks that the next block probably does not need.
   void trim();
 
-  // What the running thread calls.
+  // The running thread calls these.
   BarrierCount barrier(bool predicate);
   void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
                  std::uint64_t* values);
@@ -109,13 +109,13 @@ class Block {
   void nanosleep(std::uint64_t duration_ns);
   Thread& current() { return *current_; }
 
-  /// Of a signal handler: the running thread did this; does not return.
+  /// A signal handler calls this: the running thread caused the signal. Does not return.
   [[noreturn]] void fail_by_signal(int signal, const void* address) noexcept;
 
  private:
   struct Warp {
     unsigned live = 0;        ///< lanes that have not ended
-    unsigned waiting = 0;     ///< lanes that wait for others of their masks
+    unsigned waiting = 0;     ///< lanes that wait for others in their masks
     unsigned at_barrier = 0;  ///< lanes that wait at the block's barrier
     unsigned in_calls = 0;    ///< lanes that are in a call of a group of lanes
   };
@@ -166,21 +166,21 @@ class Block {
   Thread* current_ = nullptr;
   unsigned thread_count_ = 0;
   unsigned next_unstarted_ = 0;
-  uint3 next_index_{0, 0, 0};  ///< its threadIdx
+  uint3 next_index_{0, 0, 0};  ///< threadIdx of the next thread to start
   unsigned live_ = 0;
   ThreadQueue ready_;
   ThreadQueue at_barrier_;
   ThreadQueue converging_;
   BarrierCount barrier_count_{0, 0};
   int barrier_holding_ = 0;
-  std::uint64_t block_calls_ = 0;     ///< the most that a thread has begun with the block
-  const char* block_call_ = nullptr;  ///< the latest of them
+  std::uint64_t block_calls_ = 0;     ///< the largest Thread::block_calls
+  const char* block_call_ = nullptr;  ///< name of the latest of these calls
 
-  unsigned round_turns_ = 0;  ///< relax() calls in a row, nothing else between them
+  unsigned round_turns_ = 0;  ///< number of relax() calls in a row, with nothing else between them
   std::uint64_t round_waited_ns_ = kNoRound;
-  unsigned idle_turns_ = 0;  ///< the same, and yields
-  unsigned yields_ = 0;      ///< since the block began
-  bool waiting_ = false;     ///< the pool knows that this block leaves its processor unused
+  unsigned idle_turns_ = 0;  ///< the same, but yield() calls count too
+  unsigned yields_ = 0;      ///< number of yield() calls since the block began
+  bool waiting_ = false;     ///< true if the pool was told that this block leaves its processor unused
 
   bool abandoned_ = false;
   std::optional<BlockFailure> failure_;
@@ -189,10 +189,10 @@ class Block {
 };
 
 /// The block that this OS thread runs now; null between blocks and on host threads. Each socket call reads it several
-/// times (CMakeLists.txt): in a program by a load, since the linker knows its place there; in a shared library by a
-/// call, as each access to __shared__ memory does. With a TLS model that saves the call (initial-exec), all of such a
-/// library's thread-local memory would have to fit in what the process has left for libraries that are loaded while it
-/// runs: some 1.6 KiB, so that dlopen() refuses.
+/// times (CMakeLists.txt). In a program, such a read is a load, since the linker knows the place. In a shared library,
+/// it is a call, like each access to __shared__ memory. The TLS model initial-exec would save the call. But then all
+/// thread-local memory of the library would have to fit in the memory that the process has left for libraries that are
+/// loaded while it runs: about 1.6 KiB, so dlopen() would refuse.
 extern constinit thread_local Block* t_running;
 
 }  // namespace cpu_device::detail

@@ -19,10 +19,10 @@
 namespace cpu_device {
 namespace {
 
-/// The protection key of all device memory; -1: there is none.
+/// The protection key of all device memory. -1: there is none.
 constinit std::atomic<int> g_key{-1};
 
-/// Where device memory lies. Never destroyed: static objects free theirs at any time.
+/// All pieces of device memory. Never destroyed: static objects may free device memory at any time.
 struct Pieces {
   std::mutex mutex;
   std::map<void*, std::size_t> bytes;
@@ -41,7 +41,7 @@ std::size_t whole_pages(std::size_t bytes) {
   return rounded == 0 ? page : rounded;
 }
 
-/// Maps a file, or fresh memory (-1).
+/// Maps a file, or new memory if `file` is -1.
 void* map_guarded(int file, std::size_t bytes, void* at = nullptr) {
   const std::size_t mapped = whole_pages(bytes);
   const int kind = (file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | (at != nullptr ? MAP_FIXED : 0);
@@ -58,7 +58,7 @@ void* map_guarded(int file, std::size_t bytes, void* at = nullptr) {
   return memory;
 }
 
-/// A memory file's name, before its GPU's number. Each process that has the descriptor can read it.
+/// Start of a memory file's name, before the GPU's number. Each process that has the descriptor can read the name.
 constexpr std::string_view kFileName = "device memory of GPU ";
 
 }  // namespace
@@ -92,7 +92,7 @@ std::optional<int> gpu_of_device_memory(int file, std::size_t bytes) {
   const std::string prefix = "/memfd:" + std::string(kFileName);
   if (!name.starts_with(prefix)) return {};
   name.remove_prefix(prefix.size());
-  const char digit = name.empty() ? ' ' : name.front();  // there are few GPUs
+  const char digit = name.empty() ? ' ' : name.front();  // one digit: there are fewer than ten GPUs
   return digit >= '0' && digit <= '9' ? std::optional(digit - '0') : std::nullopt;
 }
 

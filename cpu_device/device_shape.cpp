@@ -46,7 +46,7 @@ void Pool::set_shape(const DeviceShape& shape) {
 
 Pool* Pool::of_child(const Pool& parents) {
   auto* pool = new Pool;
-  pool->set_shape(parents.shape_);  // without the parent's mutex, which a thread may hold that is not here
+  pool->set_shape(parents.shape_);  // without the parent's mutex: a thread that is not in this process may hold it
   return pool;
 }
 

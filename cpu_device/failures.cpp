@@ -5,14 +5,14 @@
 
 namespace cpu_device::detail {
 
-/// The running thread cannot go on, and with it the block.
+/// The running thread cannot go on, so the block fails.
 void Block::fail(std::string what) {
   failure_ = BlockFailure{info_.index, current_->index, std::move(what)};
   abandon(*current_->carrier);
   std::abort();  // an abandoned thread is never resumed
 }
 
-/// Everything that runs or waits in this block stays where it is, for ever; finish() frees the stacks.
+/// The threads of this block that run or wait never go on. finish() frees their stacks.
 void Block::abandon(Carrier& from) {
   abandoned_ = true;
   from.switch_to(native_);

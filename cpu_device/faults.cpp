@@ -10,10 +10,10 @@ namespace cpu_device::detail {
 namespace {
 
 [[maybe_unused]] constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-constexpr std::size_t kSignalStackBytes = 64 * 1024 + 64;  // no usual size: by it a handler knows the stack
+constexpr std::size_t kSignalStackBytes = 64 * 1024 + 64;  // an unusual size, by which a handler recognizes it
 struct sigaction previous[NSIG];
 
-/// What would have happened without us.
+/// Does what would have happened without this handler.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction& before = previous[signal];
   if (before.sa_flags & SA_SIGINFO) {
@@ -22,12 +22,12 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     before.sa_handler(signal);
   } else {
     sigaction(signal, &before, nullptr);    // the instruction runs again, and this time it ends the process
-    if (info->si_code <= 0) raise(signal);  // sent by a process: there is no such instruction
+    if (info->si_code <= 0) raise(signal);  // a process sent the signal: no instruction runs again
   }
 }
 
-/// True on a thread that runs blocks. Only such a thread may look for the block that it runs: in a shared library a
-/// thread's first access to thread-local memory allocates it, which a handler must not do.
+/// True on a thread that runs blocks. Only such a thread may read t_running: in a shared library, a thread's first
+/// access to thread-local memory allocates it, which a handler must not do.
 [[maybe_unused]] bool runs_blocks() {
   stack_t now{};
   return sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_ONSTACK) != 0 && now.ss_size == kSignalStackBytes;
@@ -45,7 +45,7 @@ void install_fault_handlers() {
 #if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN  // a sanitizer's own report says more
   struct sigaction action {};
   action.sa_sigaction = on_fault;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // a fault's handler never returns: nothing may stay blocked
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // on a kernel's fault it never returns: block no signal
   sigemptyset(&action.sa_mask);
   for (const int signal : kSignals) sigaction(signal, &action, &previous[signal]);
 #endif

@@ -26,10 +26,11 @@ struct Switch {
   Carrier* to;
 };
 
-/// Below each stack. A kernel may have local arrays that are larger than the stack (on a GPU up to 512 KiB a thread),
-/// and write first to their far end: that must not be another thread's stack. It costs address space only.
+/// Bytes of the guard below each stack. A kernel may have local arrays that are larger than the stack (on a GPU up to
+/// 512 KiB per thread), and may first write to their far end: this must not hit another thread's stack. The guard costs
+/// only address space.
 #if CPU_DEVICE_TSAN
-// TSan maps shadow for each mapping: with guards between them a thousand stacks come close to vm.max_map_count.
+// TSan maps shadow memory for each mapping. With guards between them, 1000 stacks come close to vm.max_map_count.
 constexpr std::size_t kGuardBytes = 0;
 #else
 constexpr std::size_t kGuardBytes = 1 << 20;
@@ -51,7 +52,7 @@ Carrier::Carrier() {
 #endif
 }
 
-/// Where a new carrier starts.
+/// The first function that runs on a new carrier.
 void enter_carrier(transfer_t arrival) {
   const Switch at = *static_cast<Switch*>(arrival.data);
   at.from->context_ = arrival.fctx;

@@ -12,29 +12,29 @@ namespace cpu_device::detail {
 /// Bytes of a CUDA thread's stack; sanitizers make frames larger.
 inline constexpr std::size_t kStackBytes = (CPU_DEVICE_ASAN || CPU_DEVICE_TSAN) ? 512 * 1024 : 128 * 1024;
 
-/// A stack and what is suspended on it. It belongs to one OS thread for life.
+/// A stack, and the execution that is suspended on it. It belongs to the same OS thread for its whole life.
 class Carrier {
  public:
   using Entry = void (*)(Carrier& self);
 
   /// The calling OS thread's own stack.
   Carrier();
-  /// A new stack with a guard below it, on which the first switch calls `entry`, which never returns. Throws
-  /// std::bad_alloc where there is no address space or the process has too many mappings (vm.max_map_count).
+  /// A new stack with a guard below it. The first switch to it calls `entry`, which must not return. Throws
+  /// std::bad_alloc if there is no address space or the process has too many mappings (vm.max_map_count).
   explicit Carrier(Entry entry);
-  /// What is suspended here is abandoned: nothing is unwound.
+  /// Abandons what is suspended on the stack, without unwinding it.
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
   bool guard_contains(const void* address) const noexcept;
 
-  /// Suspends the caller here and resumes what is suspended on `to`.
+  /// Suspends the caller on this stack, and resumes what is suspended on `to`.
   void switch_to(Carrier& to) noexcept;
-  /// As switch_to, out of a signal handler on another stack: what ran here never resumes.
+  /// As switch_to(), but a signal handler on another stack calls it: what ran on this stack never resumes.
   [[noreturn]] void leave_for(Carrier& to) noexcept;
 
-  Carrier* next = nullptr;  ///< in a list of carriers that an owner keeps
+  Carrier* next = nullptr;  ///< in the owner's list of carriers
 
  private:
   friend void enter_carrier(boost::context::detail::transfer_t);
@@ -44,7 +44,7 @@ class Carrier {
   std::byte* mapping_ = nullptr;  ///< guard and stack; null for an OS thread's own stack
   const void* stack_low_ = nullptr;
   std::size_t stack_bytes_ = 0;
-  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // of sanitizer builds
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // for sanitizer builds
   [[maybe_unused]] void* fake_stack_ = nullptr;
 };
 

@@ -31,7 +31,7 @@ bool read_at(std::ifstream& file, std::uint64_t offset, T* out, std::size_t coun
   return static_cast<bool>(file.read(reinterpret_cast<char*>(out), static_cast<std::streamsize>(count * sizeof(T))));
 }
 
-/// Programs do not export their kernels, so the loader does not know them; the file's symbol table does.
+/// Programs do not export their kernels, so the loader does not know their names, but the file's symbol table does.
 std::string from_symbol_table(const char* path, std::uint64_t offset_in_image) {
   std::ifstream file(path, std::ios::binary);
   ElfW(Ehdr) header;

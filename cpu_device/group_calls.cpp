@@ -1,11 +1,11 @@
 // Finds calls of a group that only a part of its threads makes.
 //
-// A call of the block: each thread counts those that it has begun. Wherever threads of a block meet, they have begun
-// the same number of calls, and so has each thread that ends. So a thread that waits or ends elsewhere is noticed at
-// once, also while another one spins in the call. A call of lanes: other lanes may have made any number of calls in
-// other groups. A lane notes the call that it is in, and whether it has met the others in it.
+// Calls of the block: each thread counts the calls that it has begun. Threads of a block that meet must have begun the
+// same number of calls, and so must a thread that ends. So a thread that waits or ends elsewhere is noticed at once,
+// even while another one spins in the call. Calls of lanes: other lanes may have made any number of calls in other
+// groups. So a lane notes the call that it is in, and whether it has met the others in it.
 //
-// Nothing here finds a part of a group that waits for the others without a barrier.
+// This code does not find a part of a group that waits for the others without a barrier.
 #include "cpu_device/block.hpp"
 #include "cpu_device/detail/group_call.hpp"
 
@@ -22,7 +22,7 @@ bool same_name(const char* a, const char* b) {
 
 }  // namespace
 
-/// `what` makes the words: nothing of them may be left on the stack, which is never unwound.
+/// Fails with the text that `what` makes. No string may be left on this stack, because it is never unwound.
 template <class Words>
 void Block::fail_by_part(Words what) {
   fail(words_or_none([&] {
@@ -56,7 +56,7 @@ void Block::begin_block_call(const char* name) {
   }
 }
 
-/// The running thread, which has not begun the block's latest call, is about to wait or to end.
+/// Fails because the running thread has not begun the block's latest call and is about to wait or to end.
 void Block::fail_outside_block_call(const char* does) {
   fail_by_part([=, this] {
     return std::string("this thread ") + does + ", but others of its block call " + block_call_ + "() with the block";
@@ -67,7 +67,7 @@ void Block::fail_outside_block_call(const char* does) {
 
 bool Block::begin_lanes_call(unsigned mask, const char* name) {
   Thread& thread = *current_;
-  if (thread.lanes_call != nullptr) return false;  // a call of the library that makes another one
+  if (thread.lanes_call != nullptr) return false;  // a call of the library that was made by another one
   thread.lanes_call = name;
   thread.lanes_mask = mask;
   thread.lanes_met = false;
@@ -83,7 +83,7 @@ void Block::end_lanes_call() {
   --warps_[current_->linear / 32].in_calls;
 }
 
-/// The running thread is in a call of lanes. `others`: what lanes of the group do instead.
+/// Fails because the running thread is in a call of lanes and other lanes of the group are not: `others` says why.
 void Block::fail_in_lanes_call(const char* others) {
   fail_by_part([=, this] {
     return std::string("this thread calls ") + current_->lanes_call +
@@ -91,8 +91,8 @@ void Block::fail_in_lanes_call(const char* others) {
   });
 }
 
-/// The running thread, which is in no call of lanes, is about to wait for its block, or to end: fails if another lane
-/// is in a call that it cannot end without this one.
+/// The running thread is in no call of lanes, and is about to wait for its block or to end. Fails if another lane is in
+/// a call that it cannot end without the running thread.
 void Block::check_lanes_calls(const char* does) {
   const Thread& thread = *current_;
   for (unsigned lane = 0; lane < 32; ++lane) {
@@ -110,7 +110,7 @@ void Block::check_lanes_calls(const char* does) {
   }
 }
 
-/// The running thread meets lanes of its warp.
+/// Notes that the running thread meets lanes of its warp. Fails if lanes of its call's group have ended.
 void Block::check_lanes_at_meeting() {
   Thread& thread = *current_;
   if (thread.lanes_call == nullptr) return;
@@ -118,7 +118,7 @@ void Block::check_lanes_at_meeting() {
   if ((thread.lanes_mask & ~warps_[thread.linear / 32].live) != 0) fail_in_lanes_call("have ended");
 }
 
-/// Two lanes have met at an operation of the warp.
+/// Fails if the running thread and `other`, which have met at a warp operation, are in different calls.
 void Block::check_same_lanes_call(const Thread& other) {
   if (same_name(current_->lanes_call, other.lanes_call)) return;
   const auto call = [](const Thread& thread) {
@@ -128,7 +128,7 @@ void Block::check_same_lanes_call(const Thread& other) {
       [&] { return "this thread calls " + call(*current_) + ", but other lanes of the group call " + call(other); });
 }
 
-// --- What kernels call.
+// --- Functions that kernels call.
 
 void begin_block_call(const char* name) {
   if (t_running) t_running->begin_block_call(name);

@@ -15,8 +15,8 @@
 
 namespace cpu_device {
 
-/// Blocks that can be resident (started and not ended) at the same time in one process; each is an OS thread. A grid
-/// whose blocks wait for one another must fit; blocks beyond it start as others end.
+/// Maximum number of resident blocks (started and not ended) in one process; each runs on an OS thread of its own. A
+/// grid whose blocks wait for one another must not have more. Further blocks start as others end.
 inline constexpr unsigned kResidentBlocksMax = 1024;
 inline constexpr unsigned kBlockThreadsMax = 1024;
 inline constexpr std::size_t kSharedBytesMax = 227 * 1024;
@@ -30,14 +30,14 @@ struct LaunchShape {
 };
 
 /// A kernel failed: an exception left it, it made an invalid memory access, or its threads wait for one another for
-/// ever. Its block was abandoned where it stood (no destructors run), and so are the grid's other blocks at their next
-/// wait.
+/// ever. The failed block was abandoned at once. The grid's other blocks are abandoned at their next wait. No
+/// destructors run in an abandoned block.
 class KernelFault : public std::runtime_error {
  public:
   KernelFault(std::string kernel, uint3 block, uint3 thread, const std::string& what_happened);
   const std::string& kernel() const noexcept { return kernel_; }
   uint3 block() const noexcept { return block_; }
-  /// The thread that failed; of a deadlock, one that waits.
+  /// The thread that failed; in a deadlock, one of the threads that wait.
   uint3 thread() const noexcept { return thread_; }
 
  private:
@@ -50,8 +50,8 @@ namespace detail {
 struct StreamState;
 }
 
-/// Launches of one stream run in order; those of different streams run concurrently. Any thread may use a stream at any
-/// time; only the destructor must be the last to touch it.
+/// Launches of one stream run in order; launches of different streams run concurrently. Any thread may use a stream at
+/// any time, but no call may be in progress or follow when it is destroyed.
 class Stream {
  public:
   Stream();
@@ -61,15 +61,15 @@ class Stream {
 
   /// Starts `body` on every CUDA thread of the shape, and returns at once. Throws std::invalid_argument on a shape
   /// beyond CUDA's limits (1024 threads per block, 227 KiB of dynamic shared memory, ...). After a fault, launches are
-  /// dropped until synchronize() has reported it: their input was never made. Throws std::system_error (EAGAIN) where
-  /// it needs an OS thread and none can be started, and std::bad_alloc; then nothing is queued. Blocks for which no
-  /// thread can be started later wait until others end.
+  /// dropped until synchronize() has reported it, because their input is missing. Throws std::system_error (EAGAIN) if
+  /// it needs an OS thread and none can be started, and std::bad_alloc; then nothing is queued. If no thread can be
+  /// started for later blocks, these wait until others end.
   void enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body);
-  /// The same, named after the function at `kernel` where a fault must be reported.
+  /// The same. A fault is reported with the name of the function at `kernel`.
   void enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body);
 
-  /// Waits for all launches; throws the first KernelFault since the last call. Not for kernels: there it throws
-  /// std::logic_error.
+  /// Waits for all launches. Throws the first KernelFault since the last call, or std::logic_error if a kernel calls
+  /// it.
   void synchronize();
 
   /// True if all launches have ended, like cudaStreamQuery.
@@ -79,8 +79,8 @@ class Stream {
   std::shared_ptr<detail::StreamState> state_;
 };
 
-/// Launches `kernel` on every thread of the shape; the arguments are converted to its parameter types and copied now,
-/// and every thread gets its own copy, as in CUDA. Errors: see Stream::enqueue.
+/// Launches `kernel` on every thread of the shape. Converts the arguments to its parameter types and copies them now;
+/// every thread gets its own copy, as in CUDA. Errors: see Stream::enqueue.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
@@ -93,16 +93,16 @@ void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Ar
 /// True if the caller is a thread of a kernel.
 bool in_kernel() noexcept;
 
-/// The running block's index in its grid, x fastest, then y and z; -1 outside of kernels.
+/// The running block's index in its grid (x varies fastest, then y, then z); -1 outside of kernels.
 std::int64_t running_block() noexcept;
 
-/// One turn of a wait that has lasted `waited_ns` so far. In a kernel the block's other threads run; when none of them
-/// can do more than wait, or outside of kernels, the OS thread backs off: not at all below 5 us, by sched_yield() below
-/// kSpinNs, then by sleeping 20 to 500 us. In a kernel it does not return when the grid has failed meanwhile: hold no
-/// lock.
+/// One turn of a wait that has lasted `waited_ns` so far. In a kernel, it lets the block's other threads run. If all of
+/// them wait too, or outside of kernels, the OS thread backs off: below 5 us it pauses at most, below kSpinNs it calls
+/// sched_yield(), then it sleeps 20 to 500 us (longer if many blocks wait). In a kernel, relax() does not return if the
+/// grid has failed: hold no lock.
 void relax(std::uint64_t waited_ns) noexcept;
 
-/// What is to be ended for a thread whose block is abandoned: its destructors do not run.
+/// Something that a thread has begun and end() must end if the thread's block is abandoned: no destructors run then.
 struct Unfinished {
   using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
 
@@ -112,25 +112,25 @@ struct Unfinished {
   int kind = 0;
 };
 
-/// Notes what the running thread of a kernel has begun, in the place of what was noted before. Where the block is
-/// abandoned before the next note, end() is called on the OS thread that ran the block. Of no effect outside of
-/// kernels. The fields are arguments of their own, which travel in registers: each call of a socket notes itself twice,
+/// Notes what the running thread of a kernel has begun, and replaces the thread's previous note. If the block is
+/// abandoned before the next note, end() is called on the OS thread that ran the block. Has no effect outside of
+/// kernels. The fields are separate arguments so that they are passed in registers: each socket call makes two notes,
 /// and copying a structure that was just written waits until the processor's earlier stores are done. Returns `result`,
-/// so that it can be the last that its caller does.
+/// so that its caller can end with this call.
 void* note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind, void* result) noexcept;
 
-/// Keeps what the running thread of a kernel has begun until drop_unfinished(), beside what it notes. Where the block
-/// is abandoned before, end() is called as for a note, for the latest first. False: there is no memory. Outside of
-/// kernels true, and of no effect.
+/// Keeps what the running thread of a kernel has begun until drop_unfinished(), in addition to the thread's note. If
+/// the block is abandoned before that, end() is called as for a note, for the latest one first. False if there is no
+/// memory. Outside of kernels it has no effect and returns true.
 bool keep_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept;
-/// Drops the latest that the running thread has kept for this object and handle.
+/// Drops the latest entry that the running thread has kept for this object and handle.
 void drop_unfinished(void* self, std::int32_t handle) noexcept;
 
-/// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their
-/// own.
+/// CLOCK_MONOTONIC in ns. In kernels, the clock that clock64() reads: the same, unless the DeviceShape gives kernels
+/// another one.
 std::uint64_t clock_ns() noexcept;
 
-/// The block's dynamic shared memory: `shared_bytes` of the launch, 128-byte aligned. Outside of kernels, null.
+/// The block's dynamic shared memory: `shared_bytes` of the launch, 128-byte aligned. Null outside of kernels.
 void* dynamic_shared() noexcept;
 
 }  // namespace cpu_device

@@ -18,11 +18,10 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr auto kMonitorPeriod = std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks ten times
-                                                                                      // slower
+constexpr auto kMonitorPeriod = std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks slower
 constexpr std::uint64_t kSlowStarts = 8;  // workers started one by one before the monitor starts more at a time
 
-/// While it lives, a thread that is started takes no signal of the program: those are for the program's own threads,
+/// While it exists, a thread that is started takes no signal of the program: those are for the program's own threads,
 /// and a handler would run on the stack of a kernel's thread. Faults of the thread itself are not blocked.
 class SignalsBlocked {
  public:
@@ -48,7 +47,7 @@ Pool& pool() {
     install_fault_handlers();
     instance = new Pool;
     pthread_atfork(nullptr, nullptr, [] {
-      [[maybe_unused]] static Pool* parents;  // not a leak
+      [[maybe_unused]] static Pool* parents;  // keeps a pointer to the parent's pool, so that it is not a leak
       parents = std::exchange(instance, Pool::of_child(*instance));
     });
     return true;
@@ -68,7 +67,7 @@ void Pool::enqueue(std::shared_ptr<Launch> launch) {
   if (stream.process != getpid()) throw std::invalid_argument("a stream of the process that forked this one");
   if (stream.fault) return;
   auto& launches = stream.queue->launches;
-  const bool starts = launches.empty();  // else the worker that ends the launch before it takes it
+  const bool starts = launches.empty();  // else the worker that ends the previous launch starts this one
   if (starts) prepare(lock);
   launches.splice(launches.end(), queued);
   ++stream.unended;
@@ -80,7 +79,7 @@ void Pool::enqueue(std::shared_ptr<Launch> launch) {
   dispatch(lock, 0);
 }
 
-/// Sees that a launch that is queued now will get a worker. Throws where none can be started.
+/// Ensures that a launch that is queued now will get a worker. Throws if it needs a new one and none can be started.
 void Pool::prepare(Lock& lock) {
   if (!monitored_) {
     const SignalsBlocked blocked;
@@ -92,7 +91,7 @@ void Pool::prepare(Lock& lock) {
   try {
     start_worker(lock);
   } catch (const std::exception&) {
-    // A worker that has just ended its block comes by, unless launches that are queued need all of those.
+    // A worker that has just ended its block will take this launch, unless the queued launches need all such workers.
     const std::uint64_t free_workers = workers_ - in_blocks_.load(std::memory_order_relaxed);  // relaxed: the mutex
                                                                                                // orders ends
     if (free_workers <= runnable_count_.load(std::memory_order_relaxed)) throw;
@@ -115,15 +114,14 @@ void Pool::pop_runnable(Lock&) {
 std::uint64_t Pool::pending(Lock&) const {
   std::uint64_t blocks = 0;
   for (const Launch* launch = first_runnable_.get(); launch != nullptr; launch = launch->next_runnable.get()) {
-    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too
-                                                                               // many
+    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // if stale, calls a worker too many
     if (taken < launch->blocks) blocks += launch->blocks - taken;
   }
   return blocks;
 }
 
-/// Calls workers for pending blocks while there are processors for them, and `beyond` more. `taken_care_of` blocks need
-/// none. Returns how many it called.
+/// Calls workers for pending blocks while processors are free, and up to `beyond` more. `taken_care_of` of the blocks
+/// need none. Returns the number of workers that it called.
 std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
   std::uint64_t blocks = pending(lock);
   blocks -= std::min(blocks, taken_care_of);
@@ -133,7 +131,7 @@ std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t tak
       if (beyond == 0) break;
       --beyond;
     }
-    if (permits_ >= idle_ && !try_start_worker(lock)) break;  // the blocks wait for the workers there are
+    if (permits_ >= idle_ && !try_start_worker(lock)) break;  // the blocks wait for existing workers
     ++permits_;
     busy_.fetch_add(1, std::memory_order_seq_cst);
     work_.notify_one();
@@ -142,7 +140,7 @@ std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t tak
   return permits_ - called_before;
 }
 
-/// Throws, and has changed nothing, where there is no thread to be had.
+/// Throws if no thread can be started, and has changed nothing then.
 void Pool::start_worker(Lock&) {
   const SignalsBlocked blocked;
   std::thread([this, stack = SignalStack()]() mutable { worker_main(std::move(stack)); }).detach();
@@ -161,7 +159,7 @@ bool Pool::try_start_worker(Lock& lock) noexcept {
 }
 
 void Pool::block_waits() {
-  // Sequentially consistent against enqueue(): it sees the processor left, or this sees what is pending.
+  // Sequentially consistent with enqueue(): either that sees the free processor, or this sees what is pending.
   waiting_.fetch_add(1, std::memory_order_relaxed);
   busy_.fetch_sub(1, std::memory_order_seq_cst);
   if (runnable_count_.load(std::memory_order_seq_cst) == 0) return;
@@ -181,9 +179,8 @@ std::uint64_t Pool::waiting_per_processor() const {
 bool Pool::take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
   while (first_runnable_) {
     launch = first_runnable_;
-    index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the
-                                                                   // launch
-    if (index + 1 >= launch->blocks) pop_runnable(lock);           // `launch` keeps it
+    index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only numbers blocks; the mutex guards the launch
+    if (index + 1 >= launch->blocks) pop_runnable(lock);           // `launch` keeps it alive
     if (index < launch->blocks) return true;
   }
   return false;
@@ -208,12 +205,12 @@ void Pool::worker_main(SignalStack signal_stack) {
       lock.lock();
     } while (!crowded());
     busy_.fetch_sub(1, std::memory_order_seq_cst);
-    dispatch(lock, 0);  // a block may have begun to wait since crowded() said so
+    dispatch(lock, 0);  // a block may have begun to wait since crowded() returned true
     block.trim();
   }
 }
 
-/// Runs a block and, without the mutex, those of the launch that follow it.
+/// Runs a block and then, without the mutex, further blocks of the launch.
 void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   std::uint64_t count = 0;
   in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before
@@ -222,15 +219,15 @@ void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
     open_device_memory();  // again for each block: a fault's handler leaves the thread without the right
     if (const auto failure = block.run(launch, index)) report(launch, *failure);
     ++count;
-    blocks_ended_.fetch_add(1, std::memory_order_relaxed);  // a sign of life for the monitor
+    blocks_ended_.fetch_add(1, std::memory_order_relaxed);  // tells the monitor that blocks end
     if (crowded()) break;
-    index = launch.next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; this worker has the launch
+    index = launch.next.fetch_add(1, std::memory_order_relaxed);  // only numbers blocks; this worker has the launch
   } while (index < launch.blocks);
   in_blocks_.fetch_sub(1, std::memory_order_relaxed);
   end_blocks(launch, count);
 }
 
-/// `failure` as synchronize() throws it; where there is no memory for its words, a fault that says so.
+/// The fault that synchronize() throws for `failure`. If there is no memory for its text, a fault that says so.
 KernelFault Pool::fault_of(const Launch& launch, const BlockFailure& failure) const {
   try {
     return KernelFault(launch.kernel_name(), failure.block, failure.thread,
@@ -240,26 +237,26 @@ KernelFault Pool::fault_of(const Launch& launch, const BlockFailure& failure) co
   }
 }
 
-/// The launch's first failure becomes the stream's fault; blocks that have not started never do.
+/// The first failure becomes the stream's fault. Blocks of the launch that have not started yet never start.
 void Pool::report(Launch& launch, const BlockFailure& failure) {
   KernelFault fault = fault_of(launch, failure);
   std::uint64_t taken = 0;
   {
     const Lock lock(mutex_);
     if (!launch.stream->fault) launch.stream->fault.emplace(std::move(fault));
-    launch.failed.store(true, std::memory_order_relaxed);  // the grid's other blocks only have to stop some time
+    launch.failed.store(true, std::memory_order_relaxed);  // the grid's other blocks need not stop at once
     taken = launch.next.exchange(launch.blocks, std::memory_order_relaxed);
   }
   if (taken < launch.blocks) end_blocks(launch, launch.blocks - taken);
 }
 
 void Pool::end_blocks(Launch& launch, std::uint64_t count) {
-  // Each block's writes are visible to the thread that finds all of them ended, and by the mutex to threads that wait.
+  // Each block's writes are visible to the thread that ends the launch and, by the mutex, to threads that wait for it.
   if (launch.ended.fetch_add(count, std::memory_order_acq_rel) + count == launch.blocks) end_launch(launch);
 }
 
 void Pool::end_launch(Launch& launch) {
-  launch.body = nullptr;                                  // what it holds is gone before synchronize() returns
+  launch.body = nullptr;                                  // destroys what it holds before synchronize() returns
   std::list<std::shared_ptr<Launch>> dropped, forgotten;  // destroyed after the mutex is released
   Lock lock(mutex_);
   StreamState& stream = *launch.stream;
@@ -277,7 +274,7 @@ void Pool::end_launch(Launch& launch) {
   lock.unlock();
 }
 
-/// Takes a stream's launches, none of which runs, out of its queue.
+/// Takes a stream's launches out of its queue. None of them runs.
 void Pool::drop(Lock&, StreamState& stream, std::list<std::shared_ptr<Launch>>& dropped) {
   auto& launches = stream.queue->launches;
   for (auto next = launches.begin(); next != launches.end();) {
@@ -288,7 +285,7 @@ void Pool::drop(Lock&, StreamState& stream, std::list<std::shared_ptr<Launch>>& 
 
 void Pool::monitor_main() {
   prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
-  std::uint64_t started = 0;  // in a row, with no block ended
+  std::uint64_t started = 0;  // workers started in a row, while no block has ended
   std::uint64_t quiet_periods = 0;
   for (Lock lock(mutex_);;) {
     while (pending(lock) <= permits_) monitor_.wait(lock);
@@ -304,7 +301,7 @@ void Pool::monitor_main() {
     const bool spinning = spinning_.load(std::memory_order_relaxed) > 0;
     if (!spinning && quiet_periods < 1 + 4 * started) continue;
     const std::uint64_t more = spinning && started >= kSlowStarts ? std::min<std::uint64_t>(started, 64) : 1;
-    started += dispatch(lock, more);  // where no thread can be started now, it tries again as soon
+    started += dispatch(lock, more);  // if no thread can be started now, it tries again after the same time
     quiet_periods = 0;
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which sanitizer this is compiled for: GCC defines macros, Clang has features.
+/// @file Says which sanitizer the code is compiled for. GCC defines macros for that; Clang has __has_feature().
 
 #if defined(__SANITIZE_THREAD__)
 #define CPU_DEVICE_TSAN 1

@@ -42,8 +42,8 @@ std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it. Hundreds of waiting
-/// blocks together take at most half of the processors: else those they wait for would hardly run.
+/// The longer a wait has lasted, the less processor time it gets: each sleep lasts a tenth of the wait. Hundreds of
+/// waiting blocks together take at most half of the processors: otherwise the blocks that they wait for hardly run.
 void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept {
   if (waited_ns < kPauseAfterNs) return;
   if (waited_ns < kYieldAfterNs) return pause();

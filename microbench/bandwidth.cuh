@@ -1,10 +1,11 @@
 #pragma once
-/// @file One-way bandwidth: one side sends messages one after the other, the other says at the end how many it got.
+/// @file One-way bandwidth: one side sends messages one after the other; at the end, the other says how many it got.
 ///
-/// All words of the warm-up's messages are checked, then the receiver says go. Of the timed messages the first and the
-/// last word differ from one to the next and are checked, at a cost that does not grow with the size. The sender's
-/// clock stops when the receiver's count of what arrived has come back: bytes that are still under way are not counted
-/// as moved. The receiver's runs from its go to the end of the stream: either side can be the one that measures.
+/// The receiver checks all words of the warm-up's messages, and then tells the sender to start. In the timed messages,
+/// it checks only the first and the last word, which are different in each message, so the cost does not grow with the
+/// size. The sender's clock stops when the receiver's count of the messages has come back, so that bytes that are still
+/// on the way do not count. The receiver's clock runs from its start signal to the end of the stream. So either side
+/// can be the one that measures.
 
 #include "gate.cuh"
 
@@ -13,7 +14,8 @@ namespace bench {
 /// How many bytes are sent between two looks at the clock.
 inline constexpr std::uint64_t kBytesPerLook = 64 << 10;
 
-/// Receives one whole message as it arrives; its bytes, 0 at the end of the stream, or what went wrong.
+/// Receives one whole message, in the parts in which it arrives. Returns its bytes, fewer at the end of the stream (0
+/// if there is no message), or a negated errno.
 template <class Group, class Wire>
 GPUSOCK_FN std::int64_t receive_message(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   std::uint64_t done = 0;
@@ -75,7 +77,7 @@ GPUSOCK_FN bool warm_up_sink(const Group& group, Wire& wire, const Job& job, con
   return start_together(group, job, memory);
 }
 
-/// The side that receives; the acknowledgement is the count of the timed messages.
+/// The side that receives. Its acknowledgement is the number of timed messages.
 template <class Group, class Wire>
 GPUSOCK_FN void sink(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   if (!warm_up_sink(group, wire, job, memory)) return;

@@ -1,4 +1,4 @@
-# Writes HEADER with the commit of the tree in SOURCE, where it differs from what is there.
+# Writes the commit of the tree in SOURCE to HEADER, if it differs from the commit there.
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND git -C "${SOURCE}" describe --always --abbrev=40 --dirty --match ""
                 OUTPUT_VARIABLE commit RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

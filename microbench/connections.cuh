@@ -1,17 +1,18 @@
 #pragma once
-/// @file Connections: one side connects, sends a byte, gets it back, and sees the other end the stream; then the next.
+/// @file Connections: one side connects, sends a byte, gets it back, and sees the other side end the stream. Then it
+/// makes the next connection.
 ///
-/// The answering side ends each connection first. So a TCP port that waits for late packets (TIME_WAIT) is one that the
-/// listener has anyway, and the asking side does not run out of ports.
+/// The answering side ends each connection first. So the TCP port that waits for late packets (TIME_WAIT) is the
+/// listener's own port, and the asking side does not run out of ports.
 
 #include "gate.cuh"
 
 namespace bench {
 
-/// The byte of a connection that others follow, and of a group's last one.
+/// The byte of a connection after which the group makes another one, and the byte of the group's last connection.
 inline constexpr unsigned char kAnotherFollows = 0x5a, kLastConnection = 0xa5;
 
-/// A connection that says nothing for so long is not one of ours, or its peer is gone.
+/// A connection on which nothing arrives for so long does not belong to the run, or its peer is gone.
 inline constexpr std::uint64_t kSilenceNs = 10'000'000'000;
 
 template <class Group>
@@ -25,7 +26,7 @@ GPUSOCK_FN inline unsigned char byte_of(const std::uint64_t* word) {
   return *reinterpret_cast<const unsigned char*>(word);
 }
 
-/// One connection that carries `byte` there and back. False if it failed, which the account then says.
+/// Makes one connection that carries `byte` there and back. False if it failed; then the account says why.
 template <class Group, class Network>
 GPUSOCK_FN bool call_once(const Group& group, Network& network, const Memory& memory, unsigned char byte) {
   set_byte(group, memory, byte);
@@ -61,8 +62,8 @@ GPUSOCK_FN void dial(const Group& group, Network& network, const Job& job, const
   call_once(group, network, memory, kLastConnection);
 }
 
-/// The other side: until it gets the byte of a last connection. Each group of the asking side sends one of these. A
-/// connection that brings no byte is none of ours.
+/// The other side: it answers until it gets the byte of a last connection. Each group of the asking side sends one such
+/// byte. A connection that brings neither byte does not belong to the run.
 template <class Group, class Network>
 GPUSOCK_FN void answer_calls(const Group& group, Network& network, const Memory& memory) {
   for (std::uint64_t answered = 0;;) {
@@ -75,7 +76,7 @@ GPUSOCK_FN void answer_calls(const Group& group, Network& network, const Memory&
     const bool got = wire.receive(group, memory.in, 1) == 1;
     const unsigned char byte = got ? byte_of(memory.in) : 0;
     if (byte == kAnotherFollows || byte == kLastConnection) {
-      wire.send(group, memory.in, 1);  // if it fails, the asking side says so
+      wire.send(group, memory.in, 1);  // if it fails, the asking side reports it
       if (group.thread_rank() == 0) memory.account->messages = ++answered;
     }
     wire.close(group);

@@ -23,7 +23,7 @@ std::unique_ptr<Answerer> make_answerer(const BenchOptions& options) {
 
 using Contestants = std::vector<std::unique_ptr<Contestant>>;
 
-/// Both halves in this process.
+/// Makes contestants that have both halves in this process.
 Contestants make_local_contestants(const BenchOptions& options) {
   Contestants all;
   all.push_back(make_pair(make_asker(options), make_answerer(options)));
@@ -40,7 +40,7 @@ Contestants make_local_contestants(const BenchOptions& options) {
   return all;
 }
 
-/// The answering halves in the server's process.
+/// Makes contestants that have their answering halves in the server's process.
 Contestants make_remote_contestants(const BenchOptions& options, const std::shared_ptr<Server>& server) {
   Contestants all;
   all.push_back(make_pair(make_asker(options), make_remote_answerer(server, options, Entrant::gpusock)));

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What is measured: one narrow interface for gpusock and its rivals, and its two halves, which may be in two
-/// processes.
+/// @file The interface through which gpusock and its rivals are measured, and the interfaces of a contestant's two
+/// halves, which may be in two processes.
 
 #include "round.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace bench {
 
-/// What moved in one direction.
+/// The messages that moved in one direction.
 struct Flow {
   std::uint64_t messages = 0;
   std::uint64_t elapsed_ns = 0;  ///< from the first socket's start to the last one's end
@@ -23,9 +23,9 @@ struct Flow {
 /// What one round measured.
 struct Round {
   std::vector<std::uint64_t> samples_ns;  ///< latency: one round trip each; connections: one connection each
-  Flow out;                               ///< what the asking side sent; all of latency and connections
-  Flow in;                                ///< what it received; bandwidth only
-  std::uint64_t proxy_steps = 0;          ///< of both contexts, during the round; 0 for rivals
+  Flow out;                               ///< what the asking side sent; for latency and connections, everything
+  Flow in;                                ///< what the asking side received; bandwidth only
+  std::uint64_t proxy_steps = 0;          ///< of both contexts' proxies, during the round; 0 for rivals
   std::uint64_t proxy_wakeups = 0;        ///< counted in the same way
 };
 
@@ -33,16 +33,17 @@ class Contestant {
  public:
   virtual ~Contestant() = default;
 
-  virtual std::string name() const = 0;         ///< short, for a column's head
-  virtual std::string description() const = 0;  ///< what runs, in a line
+  virtual std::string name() const = 0;         ///< short, for the head of a column
+  virtual std::string description() const = 0;  ///< what runs, in one line
 
-  /// Runs one round. Throws gpusock::Error: what failed on which side; EBADMSG where a message held wrong bytes.
+  /// Runs one round. Throws std::runtime_error that says what failed on which side; it is gpusock::Error (EBADMSG) if a
+  /// message held wrong bytes.
   virtual Round run(const Job& job) = 0;
 };
 
-/// What an answering side has to say at the end of a round.
+/// The answering side's report at the end of a round.
 struct Answer {
-  Account account;  ///< all sockets' together
+  Account account;  ///< of all sockets together
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
 };
@@ -52,15 +53,15 @@ class Answerer {
  public:
   virtual ~Answerer() = default;
 
-  /// Where it listens, as the asking side is to connect to it.
+  /// The endpoint to which the asking side must connect.
   virtual gpusock::Endpoint where() const = 0;
   /// Starts to answer a round. Throws Error.
   virtual void start(const Job& job) = 0;
   /// Waits until it has answered the round. Throws Error.
   virtual Answer finish() = 0;
-  /// Ends the round: finish() returns soon. No round follows. Any thread.
+  /// Ends the round, so that finish() returns soon. No round may follow. Any thread may call it.
   virtual void cancel() noexcept = 0;
-  /// Why the asking side may have failed, if this side knows more; else nothing. Instead of finish().
+  /// Why the asking side may have failed, if this side knows more; else empty. Call it instead of finish().
   virtual std::string reason_of_failure() { return {}; }
 };
 
@@ -71,22 +72,22 @@ class Asker {
 
   virtual std::string name() const = 0;
   virtual std::string description() const = 0;
-  /// Makes the memory of a round: before any kernel runs, as making some may wait for running kernels.
+  /// Allocates the memory of a round. Call it before any kernel runs: allocating may wait for running kernels.
   virtual void prepare(const Job& job) = 0;
   /// Runs the round that was prepared. Throws Error.
   virtual Round ask(const gpusock::Endpoint& where, const Job& job) = 0;
 };
 
-/// The two halves as a contestant.
+/// Makes a contestant of two halves.
 std::unique_ptr<Contestant> make_pair(std::unique_ptr<Asker> asker, std::unique_ptr<Answerer> answerer);
 
-/// Throws if a side gave up or found wrong bytes; `side` is "the measuring kernel", ….
+/// Throws Error if a side gave up or found wrong bytes. `side` is its name in the text: "the measuring kernel", ….
 void require_success(const Account& account, const Job& job, const std::string& side);
 
-/// The accounts of a side's sockets as one: the first failure, and sums.
+/// Combines the accounts of a side's sockets: the first failure (of Step::start only if there is no other), and sums.
 Account sum_of(std::span<const Account> accounts);
 
-/// The measuring side's figures. `samples_ns` has Job::samples_max of each socket.
+/// Makes a Round of the measuring side's accounts. `samples_ns` has Job::samples_max entries for each socket.
 Round make_round(const Job& job, std::span<const Account> accounts, const std::uint64_t* samples_ns);
 
 }  // namespace bench

@@ -5,7 +5,7 @@
 namespace bench {
 namespace {
 
-/// Beside those that are measured: the listener, connections of other programs, and connections that are still ending.
+/// Sockets besides the measured ones: the listener, other programs' connections, connections that are still ending.
 constexpr std::uint32_t kMoreSockets = 14;
 
 }  // namespace
@@ -14,7 +14,7 @@ gpusock::Options context_options(const BenchOptions& options, bool answers) {
   auto chosen = gpusock::Options::from_env();
   if (answers && options.answer_gpu >= 0) chosen.gpu = options.answer_gpu;
   chosen.ring_bytes = options.ring_bytes;
-  if (options.question == Question::connections) return chosen;  // many end while others begin
+  if (options.question == Question::connections) return chosen;  // many connections end while others begin
   chosen.sockets_max = options.sockets_in_all() + kMoreSockets;
   chosen.connections_max = options.sockets_in_all() + 3;
   return chosen;

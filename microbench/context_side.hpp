@@ -1,5 +1,5 @@
 #pragma once
-/// @file One half's context, and what both kinds of caller (kernels, host threads) need of it.
+/// @file The context of one half, and what both kinds of caller (kernels and host threads) need of it.
 
 #include "contestant.hpp"
 #include "options.hpp"
@@ -8,24 +8,24 @@
 
 namespace bench {
 
-/// Sockets in kernels, one block each.
+/// Halves with sockets in kernels, one block for each socket.
 std::unique_ptr<Answerer> make_kernel_answerer(const BenchOptions& options);
 std::unique_ptr<Asker> make_kernel_asker(const BenchOptions& options);
 
-/// Sockets in host threads, one each.
+/// Halves with sockets in host threads, one thread for each socket.
 std::unique_ptr<Answerer> make_thread_answerer(const BenchOptions& options);
 std::unique_ptr<Asker> make_thread_asker(const BenchOptions& options);
 
-/// Options of a context for this many sockets at a time, of the half that answers or asks.
+/// The options of the context of the half that answers or asks.
 gpusock::Options context_options(const BenchOptions& options, bool answers);
 
-/// Where the answering half listens: a port of its own choice.
+/// Where the answering half listens: at any free port.
 gpusock::Endpoint listen_at(const BenchOptions& options);
 
 /// How many connections may wait to be accepted.
 inline constexpr int kBacklog = 512;
 
-/// The work of a context's proxy between two calls.
+/// The work of a context's proxy since this object was made.
 class ProxyWork {
  public:
   explicit ProxyWork(const gpusock::Context& context) : context_(context), before_(context.stats()) {}
@@ -42,7 +42,7 @@ class ProxyWork {
   gpusock::Context::Stats before_;
 };
 
-/// Throw where listening or connecting failed, and say what to do.
+/// Throw program::SocketFailure, which says what to do, if listening or connecting failed.
 void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at);
 void require_connection(const Account& account, const gpusock::Endpoint& to);
 

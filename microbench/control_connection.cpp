@@ -27,11 +27,12 @@ bool wait_for(int descriptor, short event, std::uint64_t until_ns) {
     pollfd entry{descriptor, event, 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1'000'000)));
     if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return true;  // the call that follows says what is wrong
+    if (ready < 0 && errno != EINTR) return true;  // the next call on the socket reports the error
   }
 }
 
-/// How many bytes the message takes of which the first are here; 0 if they are the beginning of none.
+/// How many bytes must be here to read the next part of a message, or all of it, given its first `bytes` bytes; 0 if
+/// they are not the beginning of a valid message.
 std::size_t bytes_wanted(const char* front, std::size_t bytes, const std::string& peer) {
   Header header;
   std::memcpy(&header, front, std::min(bytes, sizeof header));
@@ -124,7 +125,7 @@ bool ControlConnection::receive_bytes(void* into, std::size_t bytes, std::uint64
 std::optional<Frame> ControlConnection::receive_or_end(std::uint64_t limit_ns) {
   const std::uint64_t until_ns = gpusock::clock_ns() + limit_ns;
   Header header;
-  // The magic comes first: a peer that is not gpusock-bench may have sent less than a header.
+  // Reads the magic first: a peer that is not gpusock-bench may have sent less than a header.
   if (!receive_bytes(&header.magic, sizeof header.magic, until_ns, limit_ns)) return std::nullopt;
   const bool ours = header.magic == kControlMagic;
   if (ours && !receive_bytes(&header.version, sizeof header - sizeof header.magic, until_ns, limit_ns)) {

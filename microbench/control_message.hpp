@@ -1,14 +1,14 @@
 #pragma once
-/// @file What a client and a server of gpusock-bench say to each other about the rounds, on a TCP connection beside the
-/// measured ones.
+/// @file The messages about the rounds between a client and a server of gpusock-bench. They have a TCP connection of
+/// their own, beside the measured connections.
 ///
 /// The client opens each contestant (OpenMessage, ReadyMessage), then runs rounds: RoundMessage, StartedMessage, the
 /// measured connections, AccountMessage. The server may answer each message with a RefusedMessage, and end the
-/// connection. While it serves another client it says WaitMessage first.
+/// connection. While it serves another client, it first sends a WaitMessage.
 ///
-/// A message is a Header and a body of the size that its kind has. All numbers are little-endian, as both sides are
-/// x86-64. The header's layout is the same in all versions. Neither side trusts the other: whatever arrives is checked
-/// here before it is used.
+/// A message is a Header and a body, whose size depends on the kind. All numbers are little-endian, as both sides are
+/// x86-64. The header's layout is the same in all versions. Neither side trusts the other: this code checks each
+/// message that arrives before it is used.
 
 #include "contestant.hpp"
 #include "options.hpp"
@@ -20,7 +20,7 @@
 namespace bench {
 
 inline constexpr std::uint64_t kControlMagic = 0x68636e6562737067;  // "gpsbench"
-inline constexpr std::uint32_t kControlVersion = 2;                 // counts up with each change of what is below
+inline constexpr std::uint32_t kControlVersion = 2;                 // increases with each change of the messages below
 inline constexpr std::uint32_t kBodyBytesMax = 512;
 
 enum class MessageKind : std::uint32_t { open = 1, ready, round, started, account, refused, wait };
@@ -33,7 +33,7 @@ struct Header {
   std::uint32_t reserved = 0;  ///< zero
 };
 
-/// Which of the things that are measured in turn.
+/// The contestants that a server can answer.
 enum class Entrant : std::uint32_t { gpusock, raw_tcp };
 inline constexpr std::uint32_t kEntrants = 2;
 
@@ -56,7 +56,7 @@ struct ReadyMessage {
   static constexpr MessageKind kKind = MessageKind::ready;
   std::uint32_t port = 0;
   std::uint32_t reserved = 0;
-  char device[120] = {};  ///< what the server runs on, cut, zero-padded
+  char device[120] = {};  ///< the server's device; truncated, zero-padded
 };
 
 /// Client: answer this round of a contestant that is open.
@@ -72,7 +72,7 @@ struct RoundMessage {
   std::uint64_t token = 0;
 };
 
-/// Server: it answers.
+/// Server: it has started to answer the round.
 struct StartedMessage {
   static constexpr MessageKind kKind = MessageKind::started;
   std::uint64_t reserved = 0;
@@ -90,12 +90,12 @@ struct AccountMessage {
   std::uint64_t proxy_wakeups = 0;
 };
 
-/// Server: it does not do that; why. The last message.
+/// Server: it refuses the request, and why. It is the server's last message.
 struct RefusedMessage {
   static constexpr MessageKind kKind = MessageKind::refused;
   std::int32_t error = 0;  ///< errno
   std::uint32_t reserved = 0;
-  char text[400] = {};  ///< cut, zero-padded
+  char text[400] = {};  ///< truncated, zero-padded
 };
 
 /// Server: it serves another client; an answer comes later.
@@ -128,7 +128,7 @@ std::string encode(const Message& message) {
   return encode(Message::kKind, &message, sizeof message);
 }
 
-/// The frame as a message of this kind. Throws Error (EPROTO) if it is another, or what the server refused.
+/// Copies the frame's body to `body`. Throws Error: EPROTO if it is of another kind, the server's error if it refused.
 void require_kind(const Frame& frame, MessageKind kind, const std::string& peer, void* body, std::size_t bytes);
 template <class Message>
 Message decode(const Frame& frame, const std::string& peer) {
@@ -137,7 +137,7 @@ Message decode(const Frame& frame, const std::string& peer) {
   return message;
 }
 
-/// The contestant to open, as a message; and a message as options, which is checked. Throws Error (EINVAL).
+/// Converts the contestant to open to a message, and a message to options. Throws Error (EINVAL) on an invalid message.
 OpenMessage to_message(const BenchOptions& options, Entrant entrant);
 BenchOptions to_options(const OpenMessage& message);
 
@@ -149,10 +149,11 @@ Job to_job(const RoundMessage& message, const BenchOptions& opened);
 AccountMessage to_message(const Answer& answer);
 Answer to_answer(const AccountMessage& message, const std::string& peer);
 
-/// Likewise for the refusal, whose text is made printable.
+/// Makes a refusal. require_kind() makes its text printable.
 RefusedMessage to_refusal(int error, const std::string& text);
 
-/// Text into a field of a message, cut; and out of it, printable: what could steer a terminal becomes '?'.
+/// Copy text into a field of a message, truncated, and out of it, printable: bytes that could control a terminal become
+/// '?'.
 void put_text(const std::string& text, char* field, std::size_t bytes);
 std::string printable(const char* field, std::size_t bytes);
 

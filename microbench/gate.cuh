@@ -1,6 +1,6 @@
 #pragma once
-/// @file The groups of the asking side start their clocks together: else the first would measure while the others still
-/// connect.
+/// @file Makes the groups of the asking side start their clocks together. Otherwise the first one would measure while
+/// the others still connect.
 
 #include "wire.cuh"
 
@@ -12,10 +12,10 @@
 
 namespace bench {
 
-/// Set in the gate's word when a group failed: the others need not wait for it.
+/// Set in the gate's word when a group has failed: the others need not wait for it.
 inline constexpr std::uint64_t kGateBroken = std::uint64_t{1} << 63;
 
-/// The number of groups that have come, and kGateBroken.
+/// The gate's word: the number of groups that have arrived, and kGateBroken.
 using GateRef = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 
 GPUSOCK_FN inline void give_way() {
@@ -26,7 +26,7 @@ GPUSOCK_FN inline void give_way() {
 #endif
 }
 
-/// Waits until as many groups have come as there are sockets. False if one failed, or at the deadline. One thread.
+/// Waits until the groups of all sockets have arrived. False if one failed, or at the deadline. One thread calls it.
 /// relaxed: no data is handed over; each group reads its own memory only.
 GPUSOCK_FN inline bool pass_gate(std::uint64_t* gate, const Job& job) {
   GateRef word(*gate);
@@ -41,12 +41,12 @@ GPUSOCK_FN inline bool pass_gate(std::uint64_t* gate, const Job& job) {
   }
 }
 
-/// Tells the groups that wait, or will wait, that this one failed. One thread.
+/// Tells the groups that wait, or will wait, that this one has failed. One thread calls it.
 GPUSOCK_FN inline void break_gate(std::uint64_t* gate) {
   if (gate != nullptr) GateRef(*gate).fetch_or(kGateBroken, cuda::memory_order_relaxed);
 }
 
-/// Waits for the side's other groups; false if this one is to give up because another did.
+/// Waits for the side's other groups. False if this group must give up: another one did, or the deadline has passed.
 template <class Group>
 GPUSOCK_FN bool start_together(const Group& group, const Job& job, const Memory& memory) {
   if (memory.gate == nullptr || job.sockets() == 1) return true;

@@ -32,8 +32,8 @@ class HostSide {
   bool asks_;
 };
 
-/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one: two halves that share memory, of one
-/// socket; the asking side's figures. Throws as Contestant::run.
+/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one: the two halves of one socket, which
+/// share memory. Returns the asking side's figures. Throws as Contestant::run().
 template <class Answer, class Ask>
 Round run_on_two_threads(const Job& job, Answer answer, Ask ask) {
   HostSide answering(job, false);
@@ -46,7 +46,7 @@ Round run_on_two_threads(const Job& job, Answer answer, Ask ask) {
   return make_round(job, asking.accounts(), asking.samples());
 }
 
-/// Threads that play one side of each of a round's sockets.
+/// One thread for each socket of a round. All of them play the same side.
 class SocketThreads {
  public:
   template <class Play>
@@ -59,10 +59,10 @@ class SocketThreads {
   std::vector<std::jthread> threads_;
 };
 
-/// Has the answering threads' memory for as long as they run.
+/// The answering threads, and their memory.
 class HostAnswers {
  public:
-  /// `network(i)` is where thread i accepts.
+  /// Each thread accepts on a network of its own: the result of `network()`.
   template <class Network>
   void start(const Job& job, Network network) {
     const SideMemory memory = side_.emplace(job, false).memory();
@@ -86,7 +86,7 @@ class HostQuestions {
  public:
   void prepare(const Job& job) { side_.emplace(job, true); }
 
-  /// Asks, and waits for the end; all sockets' account.
+  /// Asks, and waits for the end. Returns the account of all sockets together.
   template <class Network>
   Account ask(const Job& job, Network network) {
     const SideMemory memory = side_->memory();

@@ -1,4 +1,4 @@
-// gpusock between two kernels, one block for each socket.
+// Measures gpusock between two kernels, with one block for each socket.
 #include "bounds.hpp"
 #include "context_side.hpp"
 #include "sides.cuh"
@@ -40,7 +40,7 @@ __device__ auto group_of_kind() {
   }
 }
 
-/// nvcc is told how large a block may be: else it may take more registers for a thread than a GPU has for so many.
+/// The largest block, which nvcc must know: else it may use more registers per thread than a GPU has for so many.
 constexpr unsigned threads_max(GroupKind kind) { return kind == GroupKind::block ? kBlockThreadsMax : 32; }
 
 template <GroupKind kind>
@@ -111,8 +111,8 @@ class DeviceSide {
   bool asks_;
 };
 
-/// Throws gpusock::Error (ENOBUFS) if the device does not run all blocks of this process side by side: each waits for
-/// its peer, so that a round would never end.
+/// Throws gpusock::Error (ENOBUFS) if the CPU device cannot run all blocks of this process side by side: each block
+/// waits for its peer, so a round would never end.
 void require_resident([[maybe_unused]] const BenchOptions& options) {
 #if defined(GPUSOCK_DEVICE_CPU)
   const unsigned sides = options.to.empty() ? 2 : 1;
@@ -138,7 +138,7 @@ class KernelAnswerer final : public Answerer {
   ~KernelAnswerer() override {
     context_.cancel();
     try {
-      context_.synchronize();          // a kernel may use the memory that goes before the context
+      context_.synchronize();          // a kernel may use memory that is freed before the context
     } catch (const gpusock::Error&) {  // finish() reports it
     }
   }

@@ -5,8 +5,8 @@
 
 namespace bench {
 
-/// The measuring side. A sample is the time from the call of send to the return of recv; filling and checking are
-/// outside. The warm-up ends after Job::warmup messages or Job::warmup_ns, whichever comes first: where two processes
+/// The measuring side. A sample is the time from the call of send to the return of recv, without filling and checking
+/// the message. The warm-up ends after Job::warmup messages or Job::warmup_ns, whichever comes first: if two processes
 /// take turns on one GPU, each round trip takes as long as their turns.
 template <class Group, class Wire>
 GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
@@ -35,7 +35,7 @@ GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memor
   }
 }
 
-/// The other side: until the end of the stream.
+/// The other side: it sends messages back until the end of the stream.
 template <class Group, class Wire>
 GPUSOCK_FN void echo(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   for (;;) {

@@ -9,14 +9,14 @@
 
 namespace {
 
-/// What clients are told of a server.
+/// What a server tells its clients about its device.
 std::string describe_device() {
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
   return (machine.device_kind == "gpu" ? "" : "CPU device, ") + machine.device_name;
 }
 
 void run(const bench::BenchOptions& options) {
-  // Opened before anything is measured: a file that cannot be written should fail before a long run.
+  // Opens the file before it measures: a file that cannot be written should fail before a long run.
   std::optional<gpusock::program::JsonOutput> json;
   if (!options.json_file.empty()) json.emplace(options.json_file);
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);

@@ -10,8 +10,8 @@
 namespace bench {
 namespace {
 
-/// One direction: the flag is the number of messages handed over, after it lies the last one. A small message shares
-/// its line.
+/// One direction: the flag is the number of messages that were passed, and the latest message follows it. A small
+/// message lies in the flag's cache line.
 struct Box {
   explicit Box(std::uint64_t bytes) : words(1 + words_of(bytes) + kAlignmentWords) {
     auto address = reinterpret_cast<std::uintptr_t>(words.data());
@@ -24,7 +24,7 @@ struct Box {
   std::uint64_t* flag;
 };
 
-/// A wire (wire.cuh) for messages that go to and fro in turn: a box is empty when its owner sends.
+/// A wire (wire.cuh) for messages that go back and forth in turn: a box is empty when its sender sends.
 ///
 ///   label  operation              order    partner  data protected
 ///   B1     sender: store flag     release  B2       the message in the box
@@ -87,14 +87,14 @@ class LineRival final : public Contestant {
   }
 };
 
-/// The compiler must take memory as read and written here.
+/// Makes the compiler assume that memory is read and written here.
 void keep_copies() { asm volatile("" ::: "memory"); }
 
 class CopyRival final : public Contestant {
  public:
   CopyRival(std::uint64_t ring_bytes, bool out) : ring_bytes_(ring_bytes != 0 ? ring_bytes : kRingBytes), out_(out) {}
 
-  /// The buffer's size where none was asked for.
+  /// The buffer's size if the options give none.
   static constexpr std::uint64_t kRingBytes = 2 << 20;
 
   std::string name() const override { return out_ ? "memcpy in+out" : "memcpy in"; }
@@ -104,7 +104,7 @@ class CopyRival final : public Contestant {
   }
 
   Round run(const Job& job) override {
-    // Whole messages, so that each is one memcpy: at least one, in a buffer of about the ring's size.
+    // The buffer holds whole messages, at least one, so that each is one memcpy. It is about as large as the ring.
     const std::uint64_t places = std::max<std::uint64_t>(1, ring_bytes_ / job.bytes);
     std::vector<char> ring(places * job.bytes, 1), from(job.bytes, 2), to(job.bytes, 3);
     const std::uint64_t per_look = std::max<std::uint64_t>(1, kBytesPerLook / job.bytes);

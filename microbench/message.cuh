@@ -1,5 +1,5 @@
 #pragma once
-/// @file What messages hold, so that a byte that is wrong, old or misplaced is noticed.
+/// @file The contents of messages. They show a byte that is wrong, old or misplaced.
 
 #include "round.hpp"
 
@@ -7,7 +7,7 @@
 
 namespace bench {
 
-/// Word `index` of message `number`; no two messages of a round share a word at the same place.
+/// Word `index` of message `number`. No two messages of a round have the same word at the same place.
 GPUSOCK_FN constexpr std::uint64_t message_word(std::uint64_t number, std::uint64_t index) {
   return (number + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
 }
@@ -25,7 +25,7 @@ GPUSOCK_FN constexpr std::uint64_t mask_of(std::uint64_t bytes, std::uint64_t in
   return left >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << left * 8) - 1;
 }
 
-/// Counts the words that differ from message `number` in the account, with all threads of the group. No barrier.
+/// Adds the number of words that differ from message `number` to the account, by all threads of the group. No barrier.
 template <class Group>
 GPUSOCK_FN void check(const Group& group, const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number,
                       Account& account) {
@@ -40,14 +40,14 @@ GPUSOCK_FN void check(const Group& group, const std::uint64_t* words, std::uint6
   }
 }
 
-/// Makes a filled message the one of `number`, at its first and last word. One thread.
+/// Writes the first and the last word of message `number` into a filled message. One thread calls it.
 GPUSOCK_FN inline void stamp(std::uint64_t* words, std::uint64_t bytes, std::uint64_t number) {
   const std::uint64_t last = words_of(bytes) - 1;
   words[0] = message_word(number, 0);
   words[last] = message_word(number, last);
 }
 
-/// Checks what stamp() wrote. One thread.
+/// Checks what stamp() wrote. One thread calls it.
 GPUSOCK_FN inline void check_stamp(const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number,
                                    Account& account) {
   const std::uint64_t last = words_of(bytes) - 1;

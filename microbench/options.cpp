@@ -28,7 +28,7 @@ JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is
   gpusock-bench serve --at 10.0.0.1:7100                          between two processes or hosts: on one of them
   gpusock-bench bw --link tcp --to 10.0.0.1:7100 --sockets 4      on the other)";
 
-/// The links that gpusock knows. Not auto: what is measured is to be known.
+/// The links that gpusock knows, except auto: the measured link must be known.
 std::map<std::string, gpusock::LinkKind> known_links() {
   std::map<std::string, gpusock::LinkKind> links;
   for (const std::string& name : gpusock::program::link_names()) {
@@ -50,12 +50,12 @@ std::vector<std::string> words_of(const std::map<std::string, Value>& names) {
   return words;
 }
 
-/// What has a name on the command line.
+/// The options whose values are words on the command line.
 struct Words {
   std::string link, between = "kernels", group, direction = "out";
 };
 
-/// What the parser of an address says against it, or nothing.
+/// The error of a call that parses an address, or an empty text.
 template <class Parse>
 std::string problem_of(Parse parse) {
   try {
@@ -66,7 +66,7 @@ std::string problem_of(Parse parse) {
   }
 }
 
-/// What is wrong with a host to listen at, or nothing.
+/// What is wrong with a host to listen at, or an empty text.
 std::string host_problem(const std::string& host) {
   return problem_of([&] { gpusock::Endpoint::parse(host + ":0"); });
 }
@@ -81,7 +81,7 @@ void add_messages(Arguments& arguments, BenchOptions& options) {
   arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
 }
 
-/// The options of all questions.
+/// Adds the options that all questions have.
 void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.choice("--link", words.link, words_of(kLinks), "what carries the bytes").required();
   arguments.text("--at", options.host, "this machine's address between the two; beyond loopback with GPUSOCK_SECRET")
@@ -115,7 +115,7 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
       .shown_default("");
 }
 
-/// What is wrong with how much memory a side needs, or nothing.
+/// An error text if a side needs too much memory, or an empty text.
 std::string memory_problem(const BenchOptions& options) {
   const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   if (2 * (largest + options.ring_bytes) * options.sockets_in_all() <= kSideBytesMax) return {};
@@ -123,7 +123,7 @@ std::string memory_problem(const BenchOptions& options) {
          std::to_string(kSideBytesMax >> 20) + " MiB on a side";
 }
 
-/// What is wrong with the options together, or nothing.
+/// Completes the options. Returns what is wrong with them together, or an empty text.
 std::string complete(BenchOptions& options, const Words& words) {
   options.link = kLinks.at(words.link);
   options.between = kBetweens.at(words.between);

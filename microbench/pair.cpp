@@ -1,4 +1,4 @@
-// Two halves as one contestant, and what becomes of their accounts.
+// Makes one contestant of two halves, and evaluates their accounts.
 #include "contestant.hpp"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ const char* describe(Step step) {
   }
 }
 
-/// The time from the first start to the last end, and the messages of all.
+/// The time from the first start to the last end, and the number of messages of all accounts.
 Flow flow_of(std::span<const Account> accounts) {
   Flow flow;
   std::uint64_t first_ns = ~std::uint64_t{0}, last_ns = 0;

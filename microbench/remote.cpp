@@ -7,9 +7,9 @@
 namespace bench {
 namespace {
 
-/// Longer than any other client's rounds usually take.
+/// How long another client's run may take: longer than it usually does.
 constexpr std::uint64_t kQueueNs = 3'600'000'000'000;
-/// How long the first answer may take: another program may listen there, and say nothing.
+/// How long the first answer may take: another program may listen there and never answer.
 constexpr std::uint64_t kFirstAnswerNs = 10'000'000'000;
 /// How long a server may take to end a round that its client gave up.
 constexpr std::uint64_t kReasonNs = 10'000'000'000;
@@ -60,7 +60,7 @@ class RemoteAnswerer final : public Answerer {
   }
   void cancel() noexcept override { ::shutdown(server_->control.descriptor(), SHUT_RDWR); }
 
-  /// Ends the round for the server, which then says how it went, or is gone.
+  /// Ends the round on the server, which then sends its account, unless it is gone.
   std::string reason_of_failure() override {
     ControlConnection& control = server_->control;
     try {
@@ -71,7 +71,7 @@ class RemoteAnswerer final : public Answerer {
       require_success(answer.account, {}, control.peer());
       return {};
     } catch (const gpusock::Error& error) {
-      return error.code().value() == ECANCELED ? std::string() : error.what();  // this side's failure was the first
+      return error.code().value() == ECANCELED ? std::string() : error.what();  // this side failed first
     }
   }
 

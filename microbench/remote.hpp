@@ -9,17 +9,17 @@ namespace bench {
 /// One client's connection to a server, which all contestants of a run share.
 class Server {
  public:
-  /// Throws Error if no server listens there.
+  /// Connects to the server. Throws program::SocketFailure if no server listens there.
   explicit Server(const BenchOptions& options);
 
-  std::uint64_t limit_ns;  ///< for each answer
+  std::uint64_t limit_ns;  ///< how long each answer may take
   ControlConnection control;
-  std::string device;     ///< what it runs on; known once a contestant is open
-  bool answered = false;  ///< it has answered something: it is gpusock-bench
-  bool waited = false;    ///< its first answer may come after another client's run
+  std::string device;     ///< the server's device; known once a contestant is open
+  bool answered = false;  ///< true if it has answered once, so that it is gpusock-bench
+  bool waited = false;    ///< true if it has said that it serves another client first
 };
 
-/// Has the server listen for this contestant. Throws Error.
+/// Makes the server listen for this contestant. Throws Error.
 std::unique_ptr<Answerer> make_remote_answerer(const std::shared_ptr<Server>& server, const BenchOptions& options,
                                                Entrant entrant);
 

@@ -22,7 +22,7 @@ struct Column {
 const std::vector<Column> kTimes{{"p50_ns", "p50 us", &Figures::p50_ns, 1e-3, 3},
                                  {"p99_ns", "p99 us", &Figures::p99_ns, 1e-3, 3}};
 
-/// What the table shows of each contestant; the ratio is of the first.
+/// The table's columns for each contestant. The ratio is that of the first column.
 std::vector<Column> columns_of(const BenchOptions& options) {
   if (options.question == Question::latency) return kTimes;
   if (options.question == Question::connections) {
@@ -50,7 +50,7 @@ const char* title_of(Question question) {
   return question == Question::latency ? "round trip" : question == Question::bandwidth ? "bandwidth" : "connections";
 }
 
-/// How many sockets, and which way.
+/// The number of sockets, and their direction.
 std::string describe_sockets(const BenchOptions& options) {
   const std::string count = fmt::format("{} socket{}", options.sockets, options.sockets == 1 ? "" : "s");
   if (options.question != Question::bandwidth) return count;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The results for people and for programs.
+/// @file The results: a table for people, and JSON for programs.
 
 #include "contest.hpp"
 #include "machine.hpp"

@@ -11,7 +11,7 @@
 namespace bench {
 namespace {
 
-/// Bytes and two positions, each on lines of its own.
+/// Bytes and two positions, each on cache lines of its own.
 ///
 ///   label  operation                   order    partner  data protected
 ///   R1     sender: store committed     release  R2       the bytes before it

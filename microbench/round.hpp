@@ -1,5 +1,5 @@
 #pragma once
-/// @file What one round is asked and what it reports: plain data that kernels take by value.
+/// @file The request and the report of one round: plain data that kernels take by value.
 
 #include "bounds.hpp"
 #include "ringbuf/annotations.hpp"
@@ -18,12 +18,12 @@ struct Job {
   std::uint32_t sockets_in = 0;            ///< bandwidth: sockets on which the answering side sends; else 0
   std::uint64_t bytes = 0;                 ///< of one message, at least 1
   std::uint64_t warmup = 0;                ///< messages before the clock starts, all bytes checked
-  std::uint64_t warmup_ns = kWarmupMaxNs;  ///< latency: the warm-up ends then, also after fewer messages
+  std::uint64_t warmup_ns = kWarmupMaxNs;  ///< latency: the warm-up ends after this time, even with fewer messages
   std::uint64_t messages_max = 0;          ///< of each socket, at least 1
-  std::uint64_t samples_max = 0;  ///< that the asking side has room for, of each socket; messages_max is no more
+  std::uint64_t samples_max = 0;  ///< the asking side's room for each socket's samples: messages_max (bandwidth: 0)
   std::uint64_t duration_ns = 0;
   std::uint64_t limit_ns = 0;  ///< a round that takes longer has failed
-  std::uint64_t token = 0;     ///< by which the answering side knows this round's connections
+  std::uint64_t token = 0;     ///< by which the answering side recognizes this round's connections
 
   GPUSOCK_FN constexpr std::uint32_t sockets() const { return sockets_out + sockets_in; }
 };
@@ -36,7 +36,7 @@ inline constexpr std::uint32_t kSteps = 7;
 struct Account {
   Step failed_step = Step::none;
   std::int64_t result = 0;        ///< of the failed step: a negated errno, or a count that is too small
-  std::uint64_t messages = 0;     ///< timed ones
+  std::uint64_t messages = 0;     ///< number of timed messages
   std::uint64_t started_ns = 0;   ///< when the first timed message started, by the side's own clock
   std::uint64_t elapsed_ns = 0;   ///< from then to the last one's acknowledgement
   std::uint64_t wrong_words = 0;  ///< device scope: all threads of the group add to it
@@ -45,11 +45,11 @@ struct Account {
 
 GPUSOCK_FN constexpr std::uint64_t words_of(std::uint64_t bytes) { return (bytes + 7) / 8; }
 
-/// Bytes of a greeting: the round's token, the socket's index, and zeros up to a cache line. The messages behind it
-/// then begin where lines begin: else a message of 64 bytes would share both its lines with its neighbours.
+/// Bytes of a greeting: the round's token, the socket's index, and zeros up to a cache line. So the messages after it
+/// begin where cache lines begin. Otherwise a message of 64 bytes would share both of its lines with its neighbours.
 inline constexpr std::uint64_t kGreetingBytes = 64;
 
-/// The words of a message's buffer, which also has room for the greeting.
+/// Number of words in a message's buffer, which also has room for the greeting.
 GPUSOCK_FN constexpr std::uint64_t buffer_words(std::uint64_t bytes) {
   return words_of(bytes < kGreetingBytes ? kGreetingBytes : bytes);
 }

@@ -21,20 +21,21 @@ namespace bench {
 namespace {
 
 constexpr int kClientsBacklog = 64;
-/// Clients that wait for the one that is served. Further ones are refused; those that have ended make room.
+/// Maximum number of clients that wait while another one is served. If it is reached, those that have ended are
+/// removed; if there are none, a further one is refused.
 constexpr std::size_t kQueueMax = 16;
 constexpr std::uint64_t kTellNs = 1'000'000;
-/// Clients whose first message has not come whole, side by side. A further one takes the place of the oldest.
+/// Maximum number of clients whose first message has not arrived completely. A further client replaces the oldest one.
 constexpr std::size_t kStrangersMax = 64;
 constexpr std::uint64_t kStrangerNs = 10'000'000'000;
 
-/// A client that has not said yet what it wants.
+/// A client that has not said yet what it wants: its first message has not arrived completely.
 struct Stranger {
   ControlConnection control;
-  std::uint64_t due_ns;  ///< when it is sent away
+  std::uint64_t due_ns;  ///< when the server closes its connection
 };
 
-/// An address that clients can use: of this host itself, if the server listens at all of them.
+/// An address that clients can use: the loopback address if the server listens at all addresses.
 std::string address_for_clients(gpusock::Endpoint at) {
   const bool any = std::all_of(std::begin(at.address), std::end(at.address),
                                [](std::uint8_t byte) { return byte == 0; });
@@ -88,14 +89,14 @@ class ServerLoop {
     [[maybe_unused]] const auto read = ::read(wake_.get(), &count, sizeof count);
   }
 
-  /// Until the stranger that came first is to be sent away; -1: there is none.
+  /// Milliseconds until the connection of the oldest stranger is closed; -1 if there is none.
   int wait_ms() const {
     if (strangers_.empty()) return -1;
     const std::uint64_t now_ns = gpusock::clock_ns(), due_ns = strangers_.front().due_ns;
     return due_ns <= now_ns ? 0 : static_cast<int>((due_ns - now_ns) / 1'000'000 + 1);
   }
 
-  /// With --once, after the client: whether its session succeeded.
+  /// After the client of --once: true if its session succeeded. Otherwise nothing.
   std::optional<bool> end_session() {
     if (session_ == nullptr || !session_->ended()) return std::nullopt;
     const bool last = once_ && session_->opened(), succeeded = session_->succeeded();
@@ -121,11 +122,11 @@ class ServerLoop {
       ControlConnection control(std::move(made), "the client at " + to_endpoint(from).host_port());
       if (strangers_.size() == kStrangersMax) strangers_.pop_front();
       strangers_.push_back({std::move(control), gpusock::clock_ns() + kStrangerNs});
-    } catch (const gpusock::Error&) {  // it is gone already
+    } catch (const gpusock::Error&) {  // the client is gone already
     }
   }
 
-  /// Who has said what it wants, or has ended, gets its turn. Silent clients wait side by side and hold up nobody.
+  /// Queues each stranger that has said what it wants, or has ended. Silent clients do not delay other clients.
   void hear_strangers() {
     const std::uint64_t now_ns = gpusock::clock_ns();
     for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
@@ -142,7 +143,7 @@ class ServerLoop {
     }
   }
 
-  /// False: the client has ended its connection, or does not read. It must not end the server.
+  /// False if the client has ended its connection or does not read. Such a client must not end the server.
   template <class Message>
   static bool tell(ControlConnection& control, const Message& message) {
     try {

@@ -7,8 +7,8 @@
 
 namespace bench {
 
-/// Serves until SIGINT or SIGTERM, or one client with `once`. Tells clients what it runs on. True unless that one
-/// client's session failed. Throws Error: it cannot listen.
+/// Serves clients until SIGINT or SIGTERM, or only one client if `once` is set. Tells clients that it runs on `device`.
+/// False if that one client's session failed. Throws program::SocketFailure if it cannot listen.
 bool serve(const ServeOptions& options, const std::string& device);
 
 }  // namespace bench

@@ -13,7 +13,7 @@
 namespace bench {
 namespace {
 
-/// A client that has been silent for so long between two messages is dropped: others may wait.
+/// A client that is silent for so long before its first message, or before a later one, is dropped: others may wait.
 constexpr std::uint64_t kFirstNs = 10'000'000'000;
 constexpr std::uint64_t kIdleNs = 60'000'000'000;
 constexpr std::uint64_t kSendNs = 10'000'000'000;
@@ -23,7 +23,7 @@ std::unique_ptr<Answerer> make_answerer(const BenchOptions& options, Entrant ent
   return options.between == Between::kernels ? make_kernel_answerer(options) : make_thread_answerer(options);
 }
 
-/// finish() on a thread of its own, which can be waited for together with the client.
+/// Runs finish() on a thread of its own. A poll() can wait for its end and for the client at the same time.
 class Finishing {
  public:
   explicit Finishing(Answerer& answerer)
@@ -79,13 +79,13 @@ void Session::run() {
   } catch (const std::exception& error) {
     tell_failure(EPROTO, error.what());
   }
-  for (Opened& opened : opened_entrants_) opened.answerer.reset();  // before the next client's are made
+  for (Opened& opened : opened_entrants_) opened.answerer.reset();  // before those of the next client are made
   ended_ = true;
   on_end_();
 }
 
 void Session::tell_failure(int error, const std::string& text) {
-  if (stopped_) {  // what failed since is not the client's fault, and it cannot be told
+  if (stopped_) {  // a failure since then is not the client's fault, and the connection is shut down
     std::fprintf(stderr, "gpusock-bench: the server was stopped while it served %s\n", control_.peer().c_str());
     return;
   }
@@ -94,7 +94,7 @@ void Session::tell_failure(int error, const std::string& text) {
   try {
     control_.send(to_refusal(error, text), kSendNs);
     ::shutdown(control_.descriptor(), SHUT_WR);
-  } catch (const gpusock::Error&) {  // it is gone
+  } catch (const gpusock::Error&) {  // the client is gone
   }
 }
 
@@ -131,7 +131,7 @@ void Session::run_round(const RoundMessage& message) {
   control_.send(to_message(await(*opened.answerer)), kSendNs);
 }
 
-/// Waits for the end of the round; ends it if the client goes away, or says what is not its turn to say.
+/// Waits for the end of the round. Ends the round if the client goes away, or sends something in the meantime.
 Answer Session::await(Answerer& answerer) {
   Finishing finishing(answerer);
   bool gone = false;

@@ -13,7 +13,7 @@ namespace bench {
 
 class Session {
  public:
-  /// Serves on a thread of its own, which calls `on_end` last.
+  /// Serves the client on a thread of its own, which calls `on_end` last.
   Session(ControlConnection control, std::string device, std::function<void()> on_end);
   ~Session();
 
@@ -22,7 +22,7 @@ class Session {
   bool opened() const { return opened_; }
   /// After ended(): true if the client ended the session after its last round, and nothing failed.
   bool succeeded() const { return succeeded_; }
-  /// Ends it soon. The thread that made it.
+  /// Makes the session end soon. Only the thread that made the session may call it.
   void stop() noexcept;
 
  private:

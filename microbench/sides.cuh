@@ -1,9 +1,9 @@
 #pragma once
 /// @file The two sides of a round, for any group and network.
 ///
-/// A network (SocketNetwork, TcpNetwork) has, each collective over a group:
+/// A network (SocketNetwork, TcpNetwork) has these functions. The threads of a group call them together:
 ///   connect(group), accept(group)   a socket, or a negated errno
-///   wire(socket), wire(socket, silence_ns)   a wire (wire.cuh) over it; whose calls fail after so much silence
+///   wire(socket), wire(socket, silence_ns)   a wire (wire.cuh) over it; with `silence_ns`, its calls end after it
 
 #include "bandwidth.cuh"
 #include "connections.cuh"
@@ -11,7 +11,7 @@
 
 namespace bench {
 
-/// The side that asks and measures; `sends`: true if it sends the messages of bandwidth.
+/// The side that asks and measures. `sends`: true if it sends bandwidth's messages.
 template <class Group, class Wire>
 GPUSOCK_FN void play_asker(const Group& group, Wire& wire, const Job& job, bool sends, const Memory& memory) {
   if (job.question == Question::latency) {
@@ -73,7 +73,7 @@ GPUSOCK_FN void play_connector(const Group& group, Network& network, const Job& 
   if (group.thread_rank() == 0 && memory.account->failed_step != Step::none) break_gate(memory.gate);
 }
 
-/// The answering side of one socket: of the first connection that greets with this round's token.
+/// The answering side of one socket: it answers the first connection that greets it with this round's token.
 template <class Group, class Network>
 GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& job, const Memory& memory) {
   if (job.question == Question::connections) return answer_calls(group, network, memory);

@@ -6,7 +6,7 @@
 namespace bench {
 namespace {
 
-/// The smallest sample that at least `percent` of all do not exceed.
+/// The smallest sample that at least `percent` % of all samples do not exceed.
 double percentile(const std::vector<std::uint64_t>& sorted, std::uint64_t percent) {
   const std::uint64_t rank = (sorted.size() * percent + 99) / 100;
   return static_cast<double>(sorted[std::max<std::uint64_t>(rank, 1) - 1]);

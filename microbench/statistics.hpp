@@ -1,14 +1,14 @@
 #pragma once
-/// @file What many figures come to.
+/// @file Medians and percentiles of figures.
 
 #include "contestant.hpp"
 
 namespace bench {
 
-/// The median; of an even count the mean of the middle two. 0 for none.
+/// The median. For an even count, the mean of the middle two; 0 if there are no values.
 double median(std::vector<double> values);
 
-/// One round in figures. Latency has the times, bandwidth the rates, connections both.
+/// The figures of one round. Latency has the times, bandwidth has the rates, connections has both.
 struct Figures {
   std::uint64_t messages = 0;
   double p50_ns = 0;
@@ -18,7 +18,7 @@ struct Figures {
   double gigabytes_per_s = 0;  ///< 10^9 bytes; both directions together
   double out_gigabytes_per_s = 0;
   double in_gigabytes_per_s = 0;
-  double messages_per_s = 0;  ///< both directions together; of connections: connections
+  double messages_per_s = 0;  ///< both directions together; for connections: connections per second
 };
 
 Figures figures_of(const Job& job, const Round& round);

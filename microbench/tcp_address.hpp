@@ -1,5 +1,5 @@
 #pragma once
-/// @file Addresses as the operating system's sockets take them, and those sockets' descriptors.
+/// @file Addresses as the operating system's sockets take them, and the descriptors of such sockets.
 
 #include <gpusock/gpusock.hpp>
 
@@ -40,14 +40,14 @@ struct TcpAddress {
 /// The endpoint's first address.
 TcpAddress to_tcp_address(const gpusock::Endpoint& endpoint);
 
-/// An address as the system has it; without one if it is of no family that TCP has.
+/// Converts an address of the operating system. If it is neither IPv4 nor IPv6, the endpoint has no address.
 gpusock::Endpoint to_endpoint(const sockaddr_storage& storage);
 
-/// This, or the other end's address of a socket.
+/// The address of a socket's local end, and of its peer's end.
 gpusock::Endpoint local_of(int descriptor);
 gpusock::Endpoint peer_of(int descriptor);
 
-/// A socket that listens there, and does not block. Throws Error.
+/// Makes a socket that listens at `at` and does not block. Throws program::SocketFailure.
 Descriptor listen_tcp(const gpusock::Endpoint& at, int backlog);
 
 /// "[::1]:7000" without the port: "[::1]".

@@ -72,7 +72,7 @@ class TcpWire {
 /// A network (sides.cuh) of raw TCP.
 class TcpNetwork {
  public:
-  /// All waiting ends at `stop_ns`.
+  /// All waits end at `stop_ns`.
   TcpNetwork(const gpusock::Endpoint& to, int listener, const std::atomic<std::uint64_t>& stop_ns)
       : to_(to_tcp_address(to)), listener_(listener), stop_ns_(stop_ns) {}
 
@@ -103,16 +103,16 @@ class TcpNetwork {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // it can fail only if the peer is gone
     return socket;
   }
-  /// Sleeps, as spinning threads would take the processors of those that connect. False at the end.
+  /// Waits without spinning, because spinning threads would take processors from connecting ones. False at `stop_ns`.
   bool wait_for(int socket, short event) const {
     constexpr int kNap_ms = 50;
     for (;;) {
       pollfd entry{socket, event, 0};
       if (::poll(&entry, 1, kNap_ms) > 0) return true;
-      if (gpusock::clock_ns() >= stop_ns_.load(std::memory_order_relaxed)) return false;  // no data follows
+      if (gpusock::clock_ns() >= stop_ns_.load(std::memory_order_relaxed)) return false;  // it guards no data
     }
   }
-  /// The error of a socket that connects.
+  /// Waits until the socket has connected. Returns its errno, or 0.
   int await(int socket) const {
     if (!wait_for(socket, POLLOUT)) return ETIMEDOUT;
     int error = 0;

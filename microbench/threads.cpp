@@ -1,4 +1,4 @@
-// gpusock between host threads, each half with its own context.
+// Measures gpusock between host threads. Each half has its own context.
 #include "context_side.hpp"
 #include "host_side.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
-/// @file A connected gpusock socket as the measured loops see it, and what they need of any wire.
+/// @file A connected gpusock socket as a wire, and what the measured loops need of any wire.
 ///
-/// A wire has, each collective over a group:
+/// A wire has these functions. The threads of a group call them together:
 ///   send(group, data, bytes)      all bytes; the count or a negated errno
 ///   receive(group, data, bytes)   all bytes; fewer at the end of the stream; or a negated errno
 ///   receive_some(group, data, bytes)  at least one byte; 0 at the end of the stream; or a negated errno
@@ -73,13 +73,13 @@ class SocketNetwork {
   gpusock::Deadline deadline_;
 };
 
-/// Notes in the account why a side gives up. One thread.
+/// Notes in the account why a side gives up. One thread calls it.
 GPUSOCK_FN inline void give_up(Account& account, Step step, std::int64_t result) {
   account.failed_step = step;
   account.result = result;
 }
 
-/// True if all of it was moved; if not, the account says so.
+/// True if all bytes were moved. If not, the account says so.
 template <class Group>
 GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t wanted, Step step,
                           const Memory& memory) {
@@ -88,7 +88,7 @@ GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t
   return false;
 }
 
-/// The leader's decision, known to the whole group. Two barriers.
+/// Tells the whole group the leader's decision. Makes two barriers.
 template <class Group>
 GPUSOCK_FN bool agree(const Group& group, const Memory& memory, bool leaders) {
   if (group.num_threads() == 1) return leaders;
@@ -99,7 +99,7 @@ GPUSOCK_FN bool agree(const Group& group, const Memory& memory, bool leaders) {
   return agreed;
 }
 
-/// Notes a timed message that took from `from_ns` to `to_ns`. True if another is to follow. One thread.
+/// Notes a timed message that took from `from_ns` to `to_ns`. True if another message follows. One thread calls it.
 GPUSOCK_FN inline bool note_sample(const Job& job, const Memory& memory, std::uint64_t started_ns,
                                    std::uint64_t from_ns, std::uint64_t to_ns) {
   Account& account = *memory.account;

@@ -23,14 +23,14 @@ constexpr const char* kStatuses =
 
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
 
-/// What --help calls a value: N, BYTES, TEXT. CLI11 puts the rules of an option's validators after it, each after a
-/// ':'.
+/// The name that --help gives a value: N, BYTES, TEXT. CLI11 appends the rules of an option's validators to it, each
+/// after a ':'.
 std::string name_of_value(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.substr(0, type.find(':'));
 }
 
-/// What a value must be, in words: "1 to 100", "one of auto, on"; empty: anything.
+/// The rule for a value, as text: "1 to 100", "one of auto, on". Empty: any value is allowed.
 std::string rules_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t end = type.find(':');
@@ -41,7 +41,7 @@ std::string rules_of(const CLI::Option& option) {
   return words;
 }
 
-/// Prints an option as `--nodes N`, and its rule and its default after what it means: `how many (1 to 64; default 2)`.
+/// Prints an option as `--nodes N`, and its rule and default after its description: `how many (1 to 64; default 2)`.
 class Help : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -59,7 +59,7 @@ class Help : public CLI::Formatter {
   }
 };
 
-/// A number as people write it: no 1e+06 for a million.
+/// A number as people write it: 1000000, not 1e+06.
 template <class Value>
 std::string in_digits(Value value) {
   std::ostringstream digits;
@@ -67,14 +67,14 @@ std::string in_digits(Value value) {
   return digits.str();
 }
 
-/// The rule of a range. The largest number that there is stands for no bound.
+/// The rule of a range, as text. The largest number of the type means that there is no upper bound.
 template <class Value>
 std::string range_rule(Value min, Value max) {
   const bool bounded = max < std::numeric_limits<Value>::max();
   return bounded ? in_digits(min) + " to " + in_digits(max) : "at least " + in_digits(min);
 }
 
-/// CLI::Range, but NaN is refused, and the words are the same with every version of CLI11.
+/// Like CLI::Range, but refuses NaN, and its texts are the same with every version of CLI11.
 template <class Value>
 CLI::Validator in_range(Value min, Value max) {
   const auto problem = [min, max](const std::string& text) -> std::string {
@@ -97,7 +97,7 @@ Argument add_number(CLI::App& app, const std::string& name, Value& value, const 
   return Argument(app.add_option(name, value, help)->type_name("N")->capture_default_str()->check(in_range(min, max)));
 }
 
-/// As it would be given on the command line: 4K, 1M.
+/// A number of bytes as a user would give it on the command line: 4K, 1M.
 std::string in_units(std::uint64_t bytes) {
   const char* const units[] = {"", "K", "M", "G", "T"};
   std::size_t unit = 0;
@@ -116,12 +116,12 @@ CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, con
               ->check(in_range(min, max).description(rule));
 }
 
-/// The message about arguments that no option takes; empty if there are none. CLI11 would complain first of
-/// what is missing, and then often because of a name that is spelt wrong.
+/// The message about arguments that no option takes; empty if there are none. CLI11 would first report what is missing,
+/// which is often missing only because a name is spelt wrong.
 std::string stray_arguments(const CLI::App& app) {
   const std::vector<std::string> stray = app.remaining(true);
   if (stray.empty()) return {};
-  // What follows an unknown option may be its value, or another positional: that the option is wrong is certain.
+  // The text after an unknown option may be its value or a positional argument. Only the option is certainly wrong.
   const auto option = std::find_if(stray.begin(), stray.end(),
                                    [](const std::string& text) { return text.starts_with("-"); });
   if (option != stray.end()) return "there is no option " + *option;
@@ -159,9 +159,9 @@ Argument& Argument::check(std::function<std::string(const std::string&)> problem
 }
 
 struct Arguments::Impl {
-  std::unique_ptr<CLI::App> own;  // the program's; a command's belongs to the program's
+  std::unique_ptr<CLI::App> own;  // set only for the program, whose CLI::App owns those of its commands
   CLI::App* app;
-  std::string program;  // its name, once parse() was told
+  std::string program;  // the program's name, set by parse()
   std::list<std::unique_ptr<Arguments>> commands;
   std::vector<std::function<std::string()>> problems;
 };
@@ -175,7 +175,7 @@ Arguments::Arguments(const std::string& description, const std::string& footer) 
   impl_->app = impl_->own.get();
   const bool tells_statuses = footer.find("Exit status") != std::string::npos;
   impl_->app->footer(footer + (tells_statuses ? "" : std::string(footer.empty() ? "" : "\n") + kStatuses));
-  impl_->app->formatter(std::make_shared<Help>());  // its commands take it over
+  impl_->app->formatter(std::make_shared<Help>());  // commands that are added later use it too
   impl_->app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto version = [impl = impl_.get()] { return impl->program + " (gpusock) " GPUSOCK_VERSION; };
   impl_->app->set_version_flag("--version", version, "Print the version and exit");
@@ -300,7 +300,7 @@ std::string problem_of_memory(std::uint64_t bytes, const std::string& product) {
 
 std::vector<std::string> split(const std::string& text) {
   if (text.empty()) return {};
-  auto parts = CLI::detail::split(text, ',');  // without the empty part after a last comma
+  auto parts = CLI::detail::split(text, ',');  // it leaves out the empty part after a last comma
   if (text.back() == ',') parts.emplace_back();
   return parts;
 }

@@ -1,7 +1,7 @@
 #pragma once
-/// @file The command line of our programs: one way to describe it, and one meaning of exit statuses.
+/// @file The command line of our programs: one way to describe it, and the same exit statuses in all programs.
 ///
-/// A thin layer over CLI11, which is compiled once here instead of in every program (it costs seconds each time).
+/// This is a thin layer over CLI11, which is compiled only here, not in every program (it takes seconds each time).
 
 #include <cstdint>
 #include <functional>
@@ -16,40 +16,40 @@ inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;
 inline constexpr int kMisuse = 2;
 
-/// What else holds for an argument that was just added.
+/// An argument that was just added, with its further properties.
 class Argument {
  public:
   explicit Argument(void* option) : option_(option) {}
 
   Argument& required();
-  /// It is not in --help: for other programs, not for people.
+  /// Leaves it out of --help: other programs use it, not people.
   Argument& hidden();
-  /// What --help says of the value where none is given; empty: nothing.
+  /// Sets the default that --help shows. Empty: --help shows none.
   Argument& shown_default(const std::string& text);
-  /// `problem` gets the text of the value and says what is wrong with it, or nothing.
+  /// Adds a check: `problem` gets the text of the value, and returns what is wrong with it, or an empty text.
   Argument& check(std::function<std::string(const std::string&)> problem);
 
  private:
   void* option_;  // CLI::Option
 };
 
-/// The arguments of a program, or of one of its commands. Values are references that parse() fills; what they hold
-/// before is the default, shown in --help. Of an option that is given twice the last one counts, so that a script's can
-/// be overridden.
+/// The arguments of a program, or of one of its commands. Values are references that parse() fills. What they hold
+/// before that is the default, which --help shows. If an option is given twice, the last one counts, so that a user can
+/// override a script's option.
 class Arguments {
  public:
-  /// `description` says what the program does; `footer` ends --help. What exit statuses mean is added where it does not
-  /// tell.
+  /// The text `description` says what the program does; `footer` is the end of --help. If it does not explain the exit
+  /// statuses, this adds the explanation.
   explicit Arguments(const std::string& description, const std::string& footer = {});
   ~Arguments();
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
 
-  /// A required argument without a name of its own, as ENDPOINT or FILE.
+  /// A required argument that is given without a name, such as ENDPOINT or FILE.
   Argument positional(const std::string& name, std::string& value, const std::string& help);
   Argument text(const std::string& name, std::string& value, const std::string& help);
-  /// --json [FILE], the same in all programs: `file` is "-" where no FILE is given, and stays empty without --json. For
-  /// JsonOutput (program/run.hpp).
+  /// Adds --json [FILE], which is the same in all programs, for JsonOutput (program/run.hpp). Without FILE, `file` is
+  /// "-". Without --json, it stays empty.
   Argument json(std::string& file, const std::string& help);
   Argument flag(const std::string& name, bool& value, const std::string& help);
   Argument number(const std::string& name, int& value, const std::string& help, int min, int max);
@@ -58,13 +58,13 @@ class Arguments {
                   std::uint64_t max);
   Argument number(const std::string& name, float& value, const std::string& help, float min, float max);
   Argument number(const std::string& name, double& value, const std::string& help, double min, double max);
-  /// Bytes: 64, 4K, 1M (powers of 1024). A default of 0 is not shown.
+  /// A number of bytes: 64, 4K, 1M (powers of 1024). --help does not show a default of 0.
   Argument bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min,
                  std::uint64_t max);
-  /// Several sizes in bytes, with commas between them.
+  /// Several numbers of bytes, with commas between them.
   Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
                  std::uint64_t min, std::uint64_t max);
-  /// One of these words.
+  /// One of `words`.
   Argument choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
                   const std::string& help);
 
@@ -77,8 +77,8 @@ class Arguments {
   /// an empty text. Several checks are called in the order in which they were added.
   void check(std::function<std::string()> problem);
 
-  /// Reads the command line. Returns the status to exit with at once: after --help, --version, or misuse, which is told
-  /// on stderr. Returns nothing if the program should go on.
+  /// Reads the command line. Returns nothing if the program should go on. After --help, --version or misuse, returns
+  /// the status to exit with at once. Reports misuse on stderr.
   std::optional<int> parse(int argc, char** argv);
 
  private:
@@ -87,8 +87,8 @@ class Arguments {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What is wrong with options that together take so much memory, or nothing: so a user's slip gets an answer, instead
-/// of a process that the system kills. `product` names the options.
+/// What is wrong with options that together take `bytes` of memory, or an empty text. So a user's mistake gets an error
+/// message, and the system does not have to kill the process. `product` names the options.
 std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
 
 /// The parts of a text between commas. Any part may be empty. An empty text has no parts.

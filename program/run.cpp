@@ -18,11 +18,11 @@ void tell(const std::string& program, const std::string& what) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), what.c_str());
 }
 
-/// The errno with which writing failed first. What could not be written is not kept: a later attempt has nothing to
-/// fail with.
+/// The errno of the first write that failed. The text of that write is lost, so a later flush may succeed and not
+/// report the error.
 std::atomic<int> first_error{0};
 
-/// print() leaves standard output to JSON.
+/// True: standard output has JSON, and print() does not write there.
 std::atomic<bool> output_is_json{false};
 
 bool note_error() {
@@ -31,8 +31,8 @@ bool note_error() {
   return false;
 }
 
-/// Some file systems tell only at the end that there was no room: closing a copy says what closing standard output
-/// would.
+/// Some file systems report only on close that there was no room. Closing a copy of the descriptor gives the error that
+/// closing standard output would give.
 bool copy_closes_well() {
   const int copy = dup(STDOUT_FILENO);
   return copy < 0 || close(copy) == 0 || note_error();
@@ -92,7 +92,7 @@ void print_now(const std::string& text) {
 
 int check_output(const std::string& program, int status) {
   if (flush_output() && copy_closes_well()) return status;
-  const int error = first_error;  // 0: it was written by other means
+  const int error = first_error;  // 0 if the output that failed was not written by this file's functions
   tell(program, OutputError().what() + (error == 0 ? std::string() : ": " + describe_errno(error)));
   return status == kSuccess ? kFailure : status;
 }
@@ -101,7 +101,7 @@ int run(const std::string& program, const std::function<int()>& work) {
   int status = kFailure;
   try {
     status = work();
-  } catch (const OutputError&) {  // check_output() tells
+  } catch (const OutputError&) {  // check_output() reports it
   } catch (const Misuse& misuse) {
     tell(program, misuse.what());
     status = kMisuse;

@@ -1,7 +1,7 @@
 #pragma once
-/// @file A program's work after its command line: what it prints, and how it ends. What could not be written to
-/// standard output, as on a full disk, is reported as a failure, as coreutils' programs do: a later reader must
-/// not take a part for all.
+/// @file A program's work after its command line: what it prints, and how it ends. If standard output cannot be
+/// written, for example because a disk is full, the program reports a failure, as the coreutils do. Otherwise a later
+/// reader would take a part of the output for all of it.
 
 #include <fstream>
 #include <functional>
@@ -10,35 +10,35 @@
 
 namespace gpusock::program {
 
-/// Prints to standard output. That it could not be written is told when the program ends: work goes on that does not
-/// need it.
+/// Prints to standard output. If it cannot be written, the program reports that only when it ends, because its work may
+/// not need the output.
 void print(const std::string& text);
 
 /// True if all that was printed has been written.
 bool flush_output();
 
-/// Standard output cannot be written.
+/// Thrown if standard output cannot be written.
 class OutputError : public std::runtime_error {
  public:
   OutputError() : std::runtime_error("cannot write standard output") {}
 };
 
-/// Prints what others wait for, at once. Throws OutputError.
+/// Prints at once, for output that others wait for. Throws OutputError.
 void print_now(const std::string& text);
 
-/// Returns `status` if all that was printed is written. Else writes the reason to stderr, and returns kFailure if
-/// `status` was none. For a program's end.
+/// For the end of a program. Returns `status` if all that was printed has been written. Otherwise writes the reason to
+/// stderr, and returns kFailure if `status` is kSuccess, else `status`.
 int check_output(const std::string& program, int status);
 
-/// Where --json FILE puts its text: into the file, or, where it is "-", to standard output; what print() gets then goes
-/// to standard error, so that standard output has JSON alone.
+/// The output of --json FILE: the file, or standard output if FILE is "-". In the latter case, print() writes to
+/// standard error, so that standard output has only JSON.
 class JsonOutput {
  public:
-  /// Opens the file. Throws gpusock::Error: it cannot be written.
+  /// Opens the file. Throws gpusock::Error if it cannot be written.
   explicit JsonOutput(const std::string& file);
   /// Writes at once. Throws gpusock::Error, or OutputError.
   void write(const std::string& text);
-  /// Ends the file: some file systems tell only then that there was no room. Throws gpusock::Error.
+  /// Closes the file. Throws gpusock::Error: some file systems report only then that there was no room.
   void close();
 
  private:
@@ -48,17 +48,18 @@ class JsonOutput {
   std::ofstream file_;
 };
 
-/// Writes all of a file, as JsonOutput does.
+/// Writes a whole file, as JsonOutput does.
 void write_file(const std::string& file, const std::string& text);
 
-/// The arguments ask for something impossible, which is known only after the work has begun. The program exits with 2.
+/// Thrown if the arguments ask for something impossible, but the program finds out only after its work has begun. The
+/// program exits with 2.
 class Misuse : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for
-/// Misuse, else kFailure.
+/// Calls `work` and returns the status to exit with, after check_output(): that of `work`, kMisuse if it throws Misuse,
+/// or kFailure if it throws anything else. Reports exceptions on stderr.
 int run(const std::string& program, const std::function<int()>& work);
 
 }  // namespace gpusock::program

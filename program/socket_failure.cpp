@@ -21,17 +21,17 @@ std::string host_of(const Endpoint& at) {
   return at.family == 6 ? host.substr(1, host.size() - 2) : host;
 }
 
-/// True if the library's log has just said why it refuses to listen, and what to do: once is enough.
+/// True if the library's log has just said why it refuses to listen, and what to do. Then no remedy repeats it.
 bool library_has_said_why() { return variable("GPUSOCK_LOG") != "off"; }
 
 std::string link_of(const Endpoint& at) { return "link=" + std::string(to_string(at.link)); }
 
-/// What else may be wrong where the peer is to speak our handshake.
+/// Another possible cause, if the peer has to speak gpusock's handshake.
 std::string or_plain_tcp(const Endpoint& at) {
   return at.is_plain_tcp() ? "" : "; if the peer does not speak gpusock, add link=tcp";
 }
 
-/// There is no device or provider for the link.
+/// The remedy if there is no device or provider for the link.
 std::string without_device(const Endpoint& at) {
   const std::string provider = variable("GPUSOCK_FABRIC_PROVIDER");
   if (at.link != LinkKind::fabric) {

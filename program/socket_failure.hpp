@@ -10,14 +10,14 @@ namespace gpusock::program {
 
 enum class Attempt { listening, connecting };
 
-/// What to do where the attempt failed with this errno, as a clause without a full stop; nothing where that says all
-/// there is. Reads GPUSOCK_SECRET and GPUSOCK_FABRIC_PROVIDER, on which the answer depends.
+/// What the user can do if the attempt failed with this errno, as a clause without a full stop. Empty if the errno
+/// itself says enough. Reads GPUSOCK_SECRET, GPUSOCK_FABRIC_PROVIDER and GPUSOCK_LOG, on which the answer depends.
 std::string remedy(Attempt attempt, int error, const Endpoint& at);
 
-/// A socket could not be opened: "listening on 127.0.0.1:80: Permission denied: " and the remedy.
+/// Thrown if a socket could not be opened. Its text is "listening on 127.0.0.1:80: Permission denied: " and the remedy.
 class SocketFailure : public std::runtime_error {
  public:
-  /// `what` was tried, and where, in the user's words; `at` is the same place.
+  /// The text `what` says what was tried, and where, in the user's words; `at` is the same place.
   SocketFailure(const std::string& what, Attempt attempt, int error, const Endpoint& at);
 };
 

@@ -16,8 +16,8 @@ sigset_t stop_signals() {
   return set;
 }
 
-constexpr timespec kTurn{0, 100'000'000};  // how long an end that no signal tells may go unnoticed
-constexpr int kWake = SIGURG;              // ends a watcher's wait; ignored where a thread does not wait for it
+constexpr timespec kTurn{0, 100'000'000};  // time between two calls of `ended`
+constexpr int kWake = SIGURG;              // ends a watcher's wait; has no effect on a thread that does not wait for it
 
 }  // namespace
 
@@ -41,7 +41,7 @@ StopWatcher::StopWatcher(std::function<void(int signal)> on_stop)
     : thread_([call = std::move(on_stop)](std::stop_token stop) {
         sigset_t set = stop_signals();
         sigaddset(&set, kWake);
-        pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before it asks: what wakes it from now on stays until it waits
+        pthread_sigmask(SIG_BLOCK, &set, nullptr);  // first: a later kWake then stays pending until it waits
         while (!stop.stop_requested()) {
           if (const int signal = sigwaitinfo(&set, nullptr); signal > 0 && signal != kWake) {
             call(signal);
@@ -62,7 +62,7 @@ void end_by(int signal) {
   sigaddset(&one, signal);
   pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   std::raise(signal);
-  std::abort();  // it was none that ends a process
+  std::abort();  // the signal is one that does not end a process
 }
 
 }  // namespace gpusock::program

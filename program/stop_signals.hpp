@@ -1,27 +1,27 @@
 #pragma once
-/// @file SIGINT and SIGTERM as what a program waits for, or as calls on a thread of their own, where everything may be
-/// called.
+/// @file SIGINT and SIGTERM without signal handlers: a program waits for them, or they cause a call on a thread of its
+/// own, which may call any function.
 
 #include <functional>
 #include <thread>
 
 namespace gpusock::program {
 
-/// Keeps SIGINT and SIGTERM from ending the process. Before any other thread is started: they inherit it.
+/// Keeps SIGINT and SIGTERM from ending the process. Call it before any other thread is started: threads inherit it.
 void block_stop_signals();
 
-/// Lets SIGINT and SIGTERM end the process again, also one that has come meanwhile. For the end of a program, where it
-/// may wait for a reader of its results. Call it when no StopWatcher is left.
+/// Lets SIGINT and SIGTERM end the process again; one that came in the meantime does so too. For the end of a program,
+/// where it may wait for a reader of its results. Call it when no StopWatcher is left.
 void unblock_stop_signals();
 
-/// Waits until SIGINT or SIGTERM comes, or `ended` (asked about ten times a second) is true.
+/// Waits until SIGINT or SIGTERM comes, or `ended` (called about ten times a second) returns true.
 void wait_for_stop(const std::function<bool()>& ended);
 
-/// Calls `on_stop` once, on its own thread, with the signal when SIGINT or SIGTERM comes while it lives.
+/// While it exists, calls `on_stop` with the signal, once, on a thread of its own, when SIGINT or SIGTERM comes.
 class StopWatcher {
  public:
   explicit StopWatcher(std::function<void(int signal)> on_stop);
-  /// Waits for a call of `on_stop` that runs.
+  /// Waits until a running call of `on_stop` has returned.
   ~StopWatcher();
   StopWatcher(const StopWatcher&) = delete;
   StopWatcher& operator=(const StopWatcher&) = delete;
@@ -30,8 +30,8 @@ class StopWatcher {
   std::jthread thread_;
 };
 
-/// Ends the process by this signal, as if it had never been kept from that: so a process that waits for it learns why
-/// it ended.
+/// Ends the process by this signal, as if the signal had never been blocked. So a process that waits for this one
+/// learns why it ended.
 [[noreturn]] void end_by(int signal);
 
 }  // namespace gpusock::program

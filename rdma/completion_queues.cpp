@@ -35,7 +35,7 @@ CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, Completio
   }
   while (next_sink_ == 0 || sinks_.contains(next_sink_)) ++next_sink_;
   if (touched_.capacity() <= sinks_.size())
-    touched_.reserve(2 * sinks_.size() + 1);  // poll() and give_back() allocate nothing
+    touched_.reserve(2 * sinks_.size() + 1);  // so poll() and give_back() do not allocate
   sinks_.emplace(next_sink_, &sink);
   found->taken += entries;
   return {static_cast<std::size_t>(found - queues_.begin()), entries, next_sink_++};
@@ -67,7 +67,7 @@ bool CompletionQueues::poll(Queue& queue) {
     for (int i = 0; i < count; ++i) {
       const auto sink = static_cast<std::uint32_t>(completions[i].wr_id >> 32);
       const auto found = sinks_.find(sink);
-      if (found == sinks_.end()) continue;  // of a queue pair that is gone
+      if (found == sinks_.end()) continue;  // its queue pair is destroyed
       found->second->on_completion(static_cast<std::uint32_t>(completions[i].wr_id), completions[i].status);
       if (std::find(touched_.begin(), touched_.end(), sink) == touched_.end()) touched_.push_back(sink);
     }

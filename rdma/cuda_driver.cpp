@@ -13,7 +13,7 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 const CudaDriver* load_cuda_driver(const char* library, CudaDriver& into) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // stays loaded: the driver does not like to go
+  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // never closed: unloading the driver is unsafe
   if (handle == nullptr) return nullptr;
   find(handle, "cuMemGetHandleForAddressRange", into.get_handle_for_address_range);
   find(handle, "cuDeviceGetAttribute", into.device_get_attribute);

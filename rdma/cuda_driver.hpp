@@ -1,6 +1,6 @@
 #pragma once
-/// @file The few calls of the CUDA driver that are needed without CUDA's headers, loaded at run time: for a network
-/// NIC's access to a GPU's memory, and for gpusock-doctor. What is built without CUDA and without RDMA has them too.
+/// @file Calls of the CUDA driver, loaded at run time and declared without CUDA's headers: for a NIC's access to a
+/// GPU's memory, and for gpusock-doctor. Builds without CUDA and without RDMA have them too.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace gpusock::rdma {
 
-/// Functions of libcuda, with the types of its ABI (CUresult, CUdevice and the enumerations are ints). nullptr where a
-/// driver has none of that name. Tests put their own here.
+/// Functions of libcuda, with the types of its ABI (CUresult, CUdevice and the enumerations are ints). A function that
+/// the driver lacks is nullptr. Tests put their own functions here.
 struct CudaDriver {
   int (*get_handle_for_address_range)(void* handle, std::uint64_t address, std::size_t bytes, int type,
                                       unsigned long long flags) = nullptr;       // cuMemGetHandleForAddressRange
@@ -24,14 +24,14 @@ struct CudaDriver {
   int (*device_get_pci_bus_id)(char* address, int bytes, int device) = nullptr;  // cuDeviceGetPCIBusId
   int (*device_can_access_peer)(int* can, int device, int peer) = nullptr;       // cuDeviceCanAccessPeer
 
-  /// "CUDA_ERROR_NOT_SUPPORTED", or "error 801".
+  /// The name of an error: "CUDA_ERROR_NOT_SUPPORTED", or "error 801" if the driver gives no name.
   std::string name_of(int error) const;
 };
 
-/// The driver of this machine; nullptr where there is none. Loaded once, and stays.
+/// The driver of this machine; nullptr if there is none. It is loaded once and never unloaded.
 const CudaDriver* cuda_driver();
 
-/// As cuda_driver(), from the library of this name.
+/// Loads the driver from `library` into `into`, and returns its address. Returns nullptr if there is no such library.
 const CudaDriver* load_cuda_driver(const char* library, CudaDriver& into);
 
 }  // namespace gpusock::rdma

@@ -9,7 +9,7 @@
 namespace gpusock::rdma {
 namespace {
 
-/// A completion queue no longer than this: 512 queue pairs' of 64 requests.
+/// Maximum number of entries of a completion queue: the requests of 511 queue pairs with 64 each.
 constexpr std::uint32_t kQueueEntries = 32767;
 
 ibv_context* open_device(const std::string& name) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file One port of an RDMA device, opened: what queue pairs and registrations are made on.
+/// @file One open port of an RDMA device. Queue pairs and registrations are made on it.
 
 #include "rdma/completion_queues.hpp"
 #include "rdma/port.hpp"

@@ -35,7 +35,7 @@ std::string to_text(const sockaddr& address) {
   return text;
 }
 
-/// The GID that an IP address has on RoCE v2: itself, an IPv4 address as ::ffff:a.b.c.d.
+/// The RoCE v2 GID of an IP address: an IPv6 address itself, or ::ffff:a.b.c.d for an IPv4 address.
 ibv_gid gid_of(const sockaddr& address) {
   ibv_gid gid{};
   if (address.sa_family == AF_INET) {
@@ -52,7 +52,7 @@ bool is_ipv4(const ibv_gid& gid) {
   return std::memcmp(gid.raw, kPrefix, sizeof kPrefix) == 0;
 }
 
-/// A lack of memory or descriptors says nothing about the devices that there are.
+/// Throws if memory or descriptors ran out: such an error does not mean that there is no device.
 void fail_if_short(int error, const char* what) {
   if (error == ENOMEM || error == EMFILE || error == ENFILE) fail(error, what);
 }
@@ -113,7 +113,7 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
   sockaddr_storage address{};
   std::memcpy(&address, &local, local.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   if (local.sa_family == AF_INET) {
-    reinterpret_cast<sockaddr_in&>(address).sin_port = 0;  // any: nothing is listened at
+    reinterpret_cast<sockaddr_in&>(address).sin_port = 0;  // any port: nothing listens on it
   } else {
     reinterpret_cast<sockaddr_in6&>(address).sin6_port = 0;
   }

@@ -12,23 +12,23 @@
 namespace gpusock::rdma {
 namespace {
 
-/// How many bytes a request may carry inline: the sizes to ask a NIC for, the largest first. A NIC that has less room
-/// refuses, and the next size is tried. The smallest still holds the words that follow the bytes.
+/// Numbers of inline bytes per request to ask a NIC for, the largest first. A NIC with less room refuses, and the next
+/// size is tried. The smallest one still holds the words that follow the bytes.
 constexpr std::uint32_t kInlineWanted[] = {220, 64, 16};
 
-/// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight
-/// seconds is gone (NICs may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK
-/// Timeout"). Lost packets that others follow are asked for at once.
+/// The NIC waits 4.096 us * 2^16 = 268 ms for an acknowledgement and retries seven times: the connection fails if the
+/// peer is unreachable for two to eight seconds (NICs may wait up to four times as long: InfiniBand Architecture
+/// Specification, "Local ACK Timeout"). The peer asks at once for a lost packet if later packets arrive.
 constexpr std::uint8_t kTimeout = 16;
 constexpr std::uint8_t kRetries = 7;
-/// Writes need no receive request, so a correct peer never says that it is not ready; one that does is given up on.
+/// Writes need no receive request, so a correct peer never reports that it is not ready. These retries are the limit.
 constexpr std::uint8_t kNotReadyRetries = 3;
 constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms
 
 std::uint32_t random_psn() {
   std::uint32_t value = 0;
   if (getrandom(&value, sizeof value, 0) != sizeof value)
-    value = 1;  // of no secret's importance: it keeps old packets out
+    value = 1;  // it need not be secret: it only keeps old packets out
   return value & 0xffffff;
 }
 
@@ -146,7 +146,7 @@ int QueuePair::post(std::span<const Write> writes, bool notify) {
   }
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(pair_, requests.data(), &bad); error != 0) {
-    post_error_ = error;  // it has counted what it has room for, so this is no matter of room
+    post_error_ = error;  // final: room() has shown that the queue is not full
     return -error;
   }
   posted_ += static_cast<std::uint32_t>(writes.size());
@@ -157,7 +157,7 @@ void QueuePair::on_completion(std::uint32_t request, ibv_wc_status status) {
   if (status == IBV_WC_SUCCESS) {
     if (request - completed_ <= outstanding()) completed_ = request;
   } else if (status_ == IBV_WC_SUCCESS) {
-    status_ = status;  // the first says what happened; the others are flushed after it
+    status_ = status;  // the first error says what happened; the later ones are of flushed requests
   }
 }
 

@@ -27,7 +27,7 @@ Pages pages_around(std::uint64_t address, std::size_t bytes) {
   return {first, (address + bytes - first + page - 1) & ~(page - 1)};
 }
 
-/// ibv_reg_mr, of memory that requests name by an address of its own or by another.
+/// Registers memory that requests name by its own address (`known_as` is 0), or by the address `known_as`.
 ibv_mr* register_addresses(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as) {
   if (known_as == 0) return ibv_reg_mr(domain, memory, bytes, access_flags(access));
   return ibv_reg_mr_iova(domain, memory, bytes, known_as, access_flags(access));

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Memory that the NIC reads, or that a peer's NIC writes: registered for one use, until destroyed.
+/// @file Registration of memory that the NIC reads or that a peer's NIC writes. A registration permits one of the two.
 
 #include "rdma/cuda_driver.hpp"
 
@@ -11,8 +11,7 @@
 
 namespace gpusock::rdma {
 
-/// What a registration permits. Nobody may read memory from afar, and only what peers write into has a key of use to
-/// them.
+/// What a registration permits. Peers cannot read any memory, and they can use only the keys of memory that they write.
 enum class Access {
   read_by_nic,       ///< this side's NIC reads it to send it
   written_by_peers,  ///< a peer's NIC writes it
@@ -21,10 +20,10 @@ enum class Access {
 /// The verbs flags of an access.
 ///
 /// Relaxed ordering lets the PCIe fabric reorder the NIC's accesses (PCIe Base Specification, "Transaction Ordering":
-/// the attribute RO). It is on for memory that the NIC only reads: nothing is inferred from the order of those reads,
-/// since the bytes were complete before they were posted, and the completion says when they were read. It is off for
-/// memory that is written: whoever sees the position word written after the bytes takes them for there
-/// (visibility.hpp, V1 and V3).
+/// the attribute RO). It is on for memory that the NIC only reads: the order of those reads does not matter, because
+/// the bytes were complete before the request was posted, and the completion says that they were read. It is off for
+/// memory that peers write: a reader that sees the position word, which is written after the bytes, relies on the bytes
+/// being there (visibility.hpp, V1 and V3).
 unsigned access_flags(Access access);
 
 /// How the NIC was given the memory.
@@ -35,7 +34,7 @@ enum class Path {
 };
 const char* to_string(Path path);
 
-/// Registered memory. Its key ends with it: what a peer writes by the key afterwards is refused by the NIC.
+/// Registered memory. Its key is valid until it is destroyed or revoked: after that, the NIC refuses writes by the key.
 class Registration {
  public:
   Registration() = default;
@@ -55,31 +54,31 @@ class Registration {
   Path path_ = Path::host;
 };
 
-/// Registers host memory. Throws std::system_error that says what to do (the limit of locked memory). `known_as`: the
-/// address by which this side's requests and peers name it, at the same place in its page; 0: its own.
+/// Registers host memory. Throws std::system_error, which says so if the limit of locked memory may be the reason.
+/// Requests and peers name the memory by the address `known_as`, at the same offset in its page; 0: by its own address.
 Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as = 0);
 
-/// What there is on this machine to give a GPU's memory to the NIC with.
+/// The ways in which this machine can give a GPU's memory to the NIC.
 struct GpuMemoryPaths {
-  const CudaDriver* driver = nullptr;  ///< nullptr: none
+  const CudaDriver* driver = nullptr;  ///< nullptr: there is no CUDA driver
   bool peermem_loaded = false;
 };
 GpuMemoryPaths gpu_memory_paths();
 
-/// True if the kernel module is loaded that lets ibv_reg_mr take device addresses; `sys` is where sysfs is mounted.
+/// True if the kernel module that lets ibv_reg_mr take device addresses is loaded. `sys`: where sysfs is mounted.
 bool peermem_is_loaded(const std::string& sys = "/sys");
 
 /// A GPU's memory as a dma-buf of whole pages.
 struct DmaBuf {
-  int descriptor = -1;       ///< to be closed; -1: there is none
-  std::uint64_t offset = 0;  ///< where the memory begins in it
+  int descriptor = -1;       ///< the caller closes it; -1: there is none
+  std::uint64_t offset = 0;  ///< where the memory begins in the dma-buf
 };
-/// Exports it. Where that does not work `reason` says why.
+/// Exports a GPU's memory as a dma-buf. If that fails, the descriptor is -1 and `reason` says why.
 DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver* driver, std::string& reason);
 
-/// Registers a GPU's memory: by dma-buf, else through nvidia_peermem. An empty one where neither works; `reason` then
-/// says why each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem
-/// did. `known_as`: as register_host().
+/// Registers a GPU's memory by dma-buf, or through nvidia_peermem if that fails. Returns an empty Registration if both
+/// fail: then `reason` says why each did, and rings must lie in host memory. Also sets `reason` if only dma-buf failed.
+/// About `known_as` see register_host().
 Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access,
                           const GpuMemoryPaths& paths, std::string& reason, std::uint64_t known_as = 0);
 

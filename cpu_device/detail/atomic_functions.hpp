@@ -1,8 +1,9 @@
 #pragma once
-/// @file CUDA's atomic functions. Truly atomic: blocks are OS threads, and host threads reach the same memory.
+/// @file CUDA's atomic functions. They are truly atomic: blocks run on OS threads, and host threads reach the same
+/// memory.
 ///
-/// They order more than CUDA's (acquire and release instead of relaxed): kernels pair CUDA's with __threadfence(),
-/// which ThreadSanitizer does not model, and on x86-64 it costs nothing.
+/// They order more than CUDA's (acquire and release instead of relaxed): kernels use CUDA's with __threadfence(), which
+/// ThreadSanitizer does not model. On x86-64, the stronger order costs nothing.
 
 #include "cpu_device/detail/builtins.hpp"
 
@@ -13,7 +14,7 @@ namespace cpu_device::detail {
 
 extern constinit thread_local unsigned t_atomic_calls;
 
-/// A loop around an atomic may wait for a thread of the same block: every 64th call lets them run.
+/// A loop around an atomic may wait for a thread of the same block: every 64th call lets the block's threads run.
 inline void atomic_called() {
   if ((++t_atomic_calls & 63) == 0) yield();
 }
@@ -27,7 +28,7 @@ template <class T, class Operation>
 inline T atomic_update(T* address, Operation operation) {
   using Word = Bits<sizeof(T)>;
   auto* word = reinterpret_cast<Word*>(address);
-  Word old_bits = __atomic_load_n(word, __ATOMIC_RELAXED);  // a stale value only costs another turn
+  Word old_bits = __atomic_load_n(word, __ATOMIC_RELAXED);  // a stale value only costs another turn of the loop
   for (;;) {
     T old;
     std::memcpy(&old, &old_bits, sizeof old);
@@ -43,7 +44,7 @@ inline T atomic_update(T* address, Operation operation) {
 
 }  // namespace cpu_device::detail
 
-// Each function also under its _block and _system names: the scopes are one and the same here.
+// Defines each function, also under its _block and _system names: all scopes are the same here.
 #define CPU_DEVICE_ATOMIC(name, type, expression)                                      \
   inline type name(type* address, type value) { return expression; }                   \
   inline type name##_block(type* address, type value) { return name(address, value); } \

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a running thread knows and may call: indices, barriers, time.
+/// @file The built-ins of a running thread: indices, barriers, time.
 
 #include "cpu_device/detail/vector_types.hpp"
 
@@ -15,17 +15,17 @@ struct BlockInfo {
   void* dynamic_shared = nullptr;
 };
 
-/// The running CUDA thread. Host threads see thread 0 of block 0 of one thread.
+/// The running CUDA thread. Host threads see thread 0 of block 0, and a block of one thread.
 struct ThreadInfo {
   uint3 index{0, 0, 0};
-  unsigned linear = 0;  ///< x fastest; a warp is 32 consecutive ones
+  unsigned linear = 0;  ///< number in the block; x varies fastest; 32 consecutive numbers are a warp
   const BlockInfo* block = nullptr;
 };
 
 /// Never null. A block never changes its OS thread, so the compiler may keep this variable's address across switches.
 extern constinit thread_local const ThreadInfo* t_thread;
 
-/// What a block barrier found: threads that came, and how many of them with a predicate that holds.
+/// The result of a block barrier: the number of threads that arrived, and the number of those whose predicate holds.
 struct BarrierCount {
   int arrived;
   int holding;
@@ -35,7 +35,7 @@ BarrierCount block_barrier(bool predicate);
 /// Lets the block's other threads run without saying that this one waits.
 void yield() noexcept;
 void nanosleep(std::uint64_t duration_ns) noexcept;
-/// What a kernel sees of the clock (DeviceShape).
+/// The clock as kernels see it (DeviceShape), in ns.
 std::uint64_t kernel_clock_ns() noexcept;
 
 }  // namespace cpu_device::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// @file CUDA's cooperative groups, as far as one block reaches: thread, block, tile and coalesced groups.
+/// @file CUDA's cooperative groups within one block: thread, block, tile and coalesced groups.
 
 #include "cpu_device/detail/builtins.hpp"
 #include "cpu_device/detail/warp.hpp"
@@ -20,9 +20,9 @@ class LaneGroup {
   unsigned num_threads() const { return popcount(mask_); }
   unsigned size() const { return num_threads(); }
   void sync() const { cpu_device::detail::warp_sync(mask_); }
-  unsigned mask() const { return mask_; }  ///< not CUDA's
+  unsigned mask() const { return mask_; }  ///< not in CUDA
 
-  /// Any trivially copyable value of at most 32 bytes.
+  /// Takes any trivially copyable value of at most 32 bytes.
   template <class T>
   T shfl(T value, unsigned rank) const {
     return from_lane(value, lane_of(rank % num_threads()));
@@ -63,7 +63,7 @@ class LaneGroup {
   }
 
  private:
-  /// Bits of lanes to bits of ranks.
+  /// Converts a mask of lanes to a mask of ranks.
   unsigned pack(unsigned lanes) const {
     unsigned ranks = 0, bit = 1;
     for (unsigned rest = mask_; rest != 0; rest &= rest - 1, bit <<= 1) {
@@ -79,7 +79,7 @@ class LaneGroup {
 inline unsigned block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 inline unsigned linear_thread() { return cpu_device::detail::t_thread->linear; }
 
-/// The lanes of the caller's tile that the block has: the last warp of a block may be partial.
+/// The lanes of the caller's tile that exist: the last warp of a block may be partial.
 inline unsigned tile_mask(unsigned tile_size) {
   const unsigned lane = cpu_device::detail::lane(), first = lane & ~(tile_size - 1);
   const unsigned warp_first = linear_thread() - lane;
@@ -145,7 +145,7 @@ class thread_block_tile : public detail::LaneGroup {
   unsigned meta_size_;
 };
 
-/// Threads of a warp that came together at one call.
+/// Threads of a warp that arrived at the same call together.
 class coalesced_group : public detail::LaneGroup {
  public:
   explicit coalesced_group(unsigned mask, unsigned meta_rank = 0, unsigned meta_size = 1)
@@ -158,7 +158,7 @@ class coalesced_group : public detail::LaneGroup {
   unsigned meta_size_;
 };
 
-/// The threads of the warp that arrive at this call together: those that do before all others wait or have exited. May
+/// The threads of the warp that arrive at this call together, which is before all others wait or have exited. There may
 /// be fewer than a program's source suggests, as CUDA allows.
 __attribute__((always_inline)) inline coalesced_group coalesced_threads() {
   return coalesced_group(cpu_device::detail::active_lanes());
@@ -182,7 +182,7 @@ inline void sync(const Group& group) {
   group.sync();
 }
 
-/// The group's sum (or whatever `combine` makes) in every thread; operands in rank order.
+/// Combines the values of all threads by `combine`, in rank order. Every thread gets the result.
 template <class T, class Group, class Combine>
 inline T reduce(const Group& group, T value, Combine combine) {
   T total = group.shfl(value, 0);

@@ -1,6 +1,6 @@
 #pragma once
-/// @file Calls that all threads of a group make together. Where only a part of a group makes one, the launch fails with
-/// an error that says so, as soon as that is certain (group_calls.cpp).
+/// @file Calls that all threads of a group must make together. If only a part of a group makes one, the launch fails
+/// with an error that says so, as soon as that is certain (group_calls.cpp).
 
 #include "cpu_device/detail/cooperative_groups.hpp"
 
@@ -8,13 +8,13 @@ namespace cpu_device {
 
 namespace detail {
 void begin_block_call(const char* name);
-/// True if the thread was in no call of lanes before: end_lanes_call() must follow.
+/// True if the thread was in no call of lanes before; then end_lanes_call() must follow.
 bool begin_lanes_call(unsigned mask, const char* name);
 void end_lanes_call() noexcept;
 }  // namespace detail
 
-/// While it lives, the running thread is in a call that all threads of the group make. `name`: the call's, for
-/// messages; a literal. Of no effect outside of kernels.
+/// While it exists, the running thread is in a call that all threads of the group must make. `name` is the call's name
+/// for messages, a literal. It has no effect outside of kernels.
 template <class Group>
 class GroupCall {
  public:

@@ -35,7 +35,7 @@ CPU_DEVICE_MIN_MAX(unsigned long)
 CPU_DEVICE_MIN_MAX(long long)
 CPU_DEVICE_MIN_MAX(unsigned long long)
 #undef CPU_DEVICE_MIN_MAX
-// As fmin and fmax: the other operand where one is not a number.
+// As fmin and fmax do, these return the other operand if one is not a number.
 inline float min(float a, float b) { return std::fmin(a, b); }
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline double min(double a, double b) { return std::fmin(a, b); }
@@ -43,7 +43,7 @@ inline double max(double a, double b) { return std::fmax(a, b); }
 
 namespace cpu_device::detail {
 
-/// Keeps the compiler from fusing what made `value` with what uses it.
+/// Keeps the compiler from fusing the operation that made `value` with one that uses it.
 template <class T>
 inline T unfused(T value) {
 #if defined(__FMA__)
@@ -73,7 +73,7 @@ inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline double __dadd_rn(double a, double b) { return cpu_device::detail::unfused(a + b); }
 inline double __dmul_rn(double a, double b) { return cpu_device::detail::unfused(a * b); }
 
-// The GPU's fast approximations; here the exact functions.
+// On a GPU, these are fast approximations. Here they are the exact functions.
 inline float __expf(float value) { return std::exp(value); }
 inline float __logf(float value) { return std::log(value); }
 inline float __sinf(float value) { return std::sin(value); }
@@ -81,7 +81,7 @@ inline float __cosf(float value) { return std::cos(value); }
 inline float __powf(float base, float exponent) { return std::pow(base, exponent); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __saturatef(float value) { return std::fmin(std::fmax(value, 0.0f), 1.0f); }
-#if !defined(__GLIBC__) || !__GLIBC_PREREQ(2, 42)  // glibc has them from there on
+#if !defined(__GLIBC__) || !__GLIBC_PREREQ(2, 42)  // glibc has them since version 2.42
 inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
 inline double rsqrt(double value) { return 1.0 / std::sqrt(value); }
 #endif

@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
-// Variadic, so that a real function of the same name, where CUDA's own header is included too, is always the better
-// match.
+// These functions are variadic: if CUDA's own header is included too, its function of the same name is always the
+// better match.
 #define CPU_DEVICE_LACKS(name, instead)                                                                              \
   template <class Called = void>                                                                                     \
   int name(...) {                                                                                                    \

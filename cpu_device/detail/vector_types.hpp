@@ -35,7 +35,7 @@ CPU_DEVICE_VECTORS(float, float, 8, 16)
 CPU_DEVICE_VECTORS(double, double, 16, 16)
 #undef CPU_DEVICE_VECTORS
 
-/// A shape; what is not given is 1.
+/// A shape. A dimension that is not given is 1.
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1) : x(width), y(height), z(depth) {}

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Warp operations. The threads named in `mask` meet, also where they have diverged; exited ones do not count.
+/// @file Warp operations. The threads in `mask` wait for one another, even if they have diverged. Threads that have
+/// exited do not count.
 
 #include <cstdint>
 #include <cstring>
@@ -7,15 +8,15 @@
 
 namespace cpu_device::detail {
 
-/// All meet the other threads of `mask`. A caller that is not in its own mask is a fault, as are different operations
-/// met.
+/// Waits for the other threads of `mask`, as all these operations do. It is a fault if the caller is not in its mask,
+/// or if threads meet in different operations.
 void warp_sync(unsigned mask);
-/// The value that `source_lane` brought; the caller's own where that lane is not in the mask or has exited.
+/// Returns the value of `source_lane`, or the caller's own value if that lane is not in the mask or has exited.
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane);
 unsigned warp_ballot(unsigned mask, bool predicate);
-/// Every lane's value; returns the lanes that brought one.
+/// Stores each lane's value in `values`. Returns the mask of the lanes that have one.
 unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)[32]);
-/// The warp's threads that arrive at the same call together: those that do before all others wait or have exited.
+/// The warp's threads that arrive at the same call together, which is before all others wait or have exited.
 unsigned active_lanes() noexcept;
 unsigned lane() noexcept;
 
@@ -29,7 +30,7 @@ inline T shuffle(unsigned mask, T value, unsigned source_lane) {
   return value;
 }
 
-/// Where a shuffle of segments of `width` lanes reads; outside of the segment, the caller itself.
+/// The lane from which a shuffle in segments of `width` lanes reads: the caller's own if the source is not in reach.
 struct LaneSegment {
   unsigned lane, first, width;
   explicit LaneSegment(int lanes)
@@ -37,7 +38,7 @@ struct LaneSegment {
   unsigned at(int source) const { return first + (unsigned(source) & (width - 1)); }
   unsigned up(unsigned delta) const { return lane - first < delta ? lane : lane - delta; }
   unsigned down(unsigned delta) const { return delta >= width - (lane - first) ? lane : lane + delta; }
-  /// Lanes of later segments are out of reach, those of earlier ones are not: the hardware's rule.
+  /// Lanes of later segments are out of reach, but lanes of earlier segments are not: this is the hardware's rule.
   unsigned exchange(int lane_mask) const {
     const unsigned source = lane ^ unsigned(lane_mask);
     return source >= first + width || source >= 32 ? lane : source;
