@@ -16,8 +16,8 @@ struct GroupOptions {
   /// The scheme of all_reduce: a name (docs/schedules.md; not "blink", "byteps", "hierarchical" or "sfb"), or "auto",
   /// which takes "butterfly" for small tensors and "ring" for large ones. measure() finds the size between the two.
   std::string all_reduce = "auto";
-  /// all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain", and schemes
-  /// that add in another order are refused.
+  /// If true, all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain",
+  /// and schemes that add in another order are refused.
   bool deterministic = false;
   std::uint64_t ring_bytes = 512 << 10;  ///< size of each of a connection's two rings: a power of two, 4 KiB to 64 MiB
   std::uint64_t connect_timeout_ns = 30'000'000'000;  ///< how long connecting all ranks may take
@@ -37,11 +37,11 @@ struct TensorPart {
 /// kernels reach: the memory of a gpusock::DeviceBuffer or a gpusock::Mapped. No other code uses a tensor until its
 /// operation has ended. One host thread at a time calls a group.
 ///
-/// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank, all
-/// operations of all ranks fail, except one of a late rank that has all of its data by then: make a new group. An
-/// invalid argument is such a failure, too. Calls throw gpusock::Error; the message names the rank that was lost, or
-/// says that it is unknown (docs/groups.md). If a rank does not answer, those that wait for it ask other ranks first,
-/// and fail up to 8 s after the deadline.
+/// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank, make
+/// a new group: all operations of all ranks fail, except an operation of a late rank that has all of its data by then.
+/// An invalid argument is such a failure, too. Calls throw gpusock::Error; the message names the rank that was lost, or
+/// says that it is unknown (docs/groups.md). If a rank does not answer, the ranks that wait for it ask other ranks
+/// first. They fail up to 8 s after the deadline.
 class Group {
  public:
   /// How long an operation may take if it is given no other limit.
@@ -72,9 +72,9 @@ class Group {
   /// gpusock::Error with what Net::listen() returns.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   /// Connects to all ranks, and waits until they are connected. `addresses`: where each rank listens, by rank. Throws
-  /// gpusock::Error: (ETIMEDOUT, ECONNREFUSED, ...) a rank cannot be reached, or has not come and may itself wait for
-  /// another; (EPROTO) a rank was started with other options; (EINVAL) the group is connected already. The message
-  /// names the rank. Ranks do not tell each other here why they fail, so a rank may name one that is healthy
+  /// gpusock::Error: (ETIMEDOUT, ECONNREFUSED, ...) a rank cannot be reached, or has not connected and may itself wait
+  /// for another rank; (EPROTO) a rank was started with other options; (EINVAL) the group is connected already. The
+  /// message names the rank. Ranks do not tell each other here why they fail, so the message may name a healthy rank
   /// (docs/groups.md).
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
@@ -83,16 +83,16 @@ class Group {
   /// it between the same two other operations. The new group has connections of its own. The call waits three times,
   /// each time up to `options.connect_timeout_ns`. Throws as the operations and connect() do, and gpusock::Error
   /// (EINVAL) for an invalid color; after that, operations of this group fail on all ranks. Ranks that share a GPU in
-  /// one process must not call it: it makes memory, which may wait for the kernels of another rank that waits for this
-  /// one.
+  /// one process must not call it: it allocates memory, which may wait for the kernels of another rank, and that rank
+  /// waits for this one.
   Group split(int color);
 
   /// Times the two schemes of "auto" at several sizes on the running links. From then on all_reduce() takes the faster
-  /// one. All ranks call it, and choose the same. It makes some 80 small sums, which have `timeout_ns` together, in 1
-  /// MiB of device memory that a group of "auto" holds. Returns the number of floats up to which all_reduce() takes
-  /// "butterfly"; without a measurement that is 8,192. As a measurement may choose otherwise in the next run of the
-  /// program, sums near that size may then differ in their last bits from one run to the next. Throws as the operations
-  /// do, and gpusock::Error (EINVAL) if the options leave no choice: then all ranks fail.
+  /// one. All ranks call it, and choose the same. It makes about 75 small sums, which share one `timeout_ns`, in 1 MiB
+  /// of device memory that a group with "auto" holds. Returns the number of floats up to which all_reduce() takes
+  /// "butterfly"; without a measurement that is 8,192. The next run of the program may measure another size. So sums
+  /// near that size may differ in their last bits from one run to the next. Throws as the operations do, and
+  /// gpusock::Error (EINVAL) if the options leave no choice; then all ranks fail.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Each operation returns its number, which wait() and done() take.

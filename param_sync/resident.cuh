@@ -10,7 +10,7 @@
 ///   }
 ///
 /// On a GPU a kernel that waits needs all its blocks that start the sum to be resident at the same time. If that is not
-/// sure, wait in a later kernel, on the same stream.
+/// certain, wait in a later kernel on the same stream.
 
 #include "param_sync/executor/exchange_words.cuh"
 #include "param_sync/executor/wait.cuh"
@@ -23,9 +23,9 @@
 
 namespace param_sync {
 
-/// Hands this block's part of a tensor over. `tensor`: the tensor's number in the list of ResidentSums. The block has
+/// Hands over this block's part of a tensor. `tensor`: the tensor's number in the list of ResidentSums. The block has
 /// written its part, and neither reads nor writes the tensor until the sum is there. The sum begins when all
-/// starting_blocks have called. The call waits for nothing. Returns the number of the sum: 1 for the first sum of this
+/// starting_blocks have called. The call does not wait. Returns the number of the sum: 1 for the first sum of this
 /// tensor, 2 for the second, ...
 __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t tensor) {
   __shared__ std::uint64_t number;
@@ -43,12 +43,12 @@ __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, st
   constexpr std::uint64_t kDefaultMs = 60'000;
   __shared__ int result;
   const gpusock::Deadline until = deadline.is_default() ? gpusock::Deadline::after_ms(kDefaultMs) : deadline.here();
-  __syncthreads();  // all have read the result of the call before
+  __syncthreads();  // all threads have read the result of the previous call
   if (threadIdx.x == 0) {
     result = 0;
     executor::await([&] { return executor::has_version(sums.words[tensor], number); },
                     [&] {
-                      if (executor::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
+                      if (executor::is_stopped(sums.stop)) {  // first: lanes that the host ends set `failed`, too
                         result = -ECANCELED;
                       } else if (executor::has_ended(*sums.failed, nullptr)) {
                         result = -ECONNRESET;

@@ -12,13 +12,13 @@
 namespace param_sync {
 
 namespace executor {
-struct ExchangeWords;  // the words by which kernels and the summing blocks meet
+struct ExchangeWords;  // words through which kernels and the summing blocks synchronize
 }
 
 /// What kernels need to start sums and to wait for them. Kernels take it by value. It is valid as long as its
 /// ResidentSums exists.
 struct SumsHandle {
-  executor::ExchangeWords* words = nullptr;  ///< device memory: one for each tensor
+  executor::ExchangeWords* words = nullptr;  ///< device memory: one entry for each tensor
   const std::uint32_t* starting = nullptr;   ///< device memory: by tensor, ResidentTensor::starting_blocks
   std::uint64_t* failed = nullptr;           ///< device memory: not 0 once a lane has failed
   std::uint64_t* stop = nullptr;             ///< mapped: not 0 once the host ends all sums
@@ -50,8 +50,8 @@ class ResidentSums {
   /// and outlives this object. Throws gpusock::Error: (EINVAL, ENOTCONN, ENOMEM); (ENOBUFS) the blocks need more than
   /// half of those that the device can keep resident. Ranks that share a device share this half.
   ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns = Group::kTimeoutNs);
-  /// Ends all sums: calls that wait for one return -ECANCELED. To other ranks that wait for this one it is lost, so end
-  /// with a barrier() of the group. Before that, wait for the kernels that use the handle.
+  /// Ends all sums: calls that wait for one return -ECANCELED. First wait for the kernels that use the handle, and then
+  /// for a barrier() of the group: other ranks that still wait for this rank report it as lost.
   ~ResidentSums();
   ResidentSums(const ResidentSums&) = delete;
   ResidentSums& operator=(const ResidentSums&) = delete;
@@ -61,8 +61,8 @@ class ResidentSums {
   SumsHandle start();
 
   /// Throws gpusock::Error if a sum has failed, which kernels see as -ECONNRESET. The message names the rank that was
-  /// lost. After a failure no sum ends, except one of a late rank that has all of its data by then: make new groups on
-  /// all ranks.
+  /// lost. After a failure make new groups on all ranks: no sum ends, except a sum of a late rank that has all of its
+  /// data by then.
   void check();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The memory of a table of rows into which kernels add (rows.cuh), and the host's calls. For sources that are
-/// compiled for the device, as it knows the table as kernels do.
+/// @file The memory of a table of rows into which kernels add (rows.cuh), and the host's calls. Include it in sources
+/// that are compiled for the device, since it includes rows.cuh.
 
 #include "param_sync/rows.cuh"
 
@@ -51,7 +51,7 @@ class RowTable {
     std::vector<std::uint64_t> keys;  ///< in ascending order
     std::vector<float> values;        ///< the columns of each key, key after key
   };
-  /// Returns the rows and what was added to them. Throws as check() does.
+  /// Returns all keys and their sums. Throws as check() does.
   Sums sums() const {
     check();
     const std::vector<std::uint64_t> keys = out_of(keys_), pairs = out_of(pairs_);

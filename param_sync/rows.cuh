@@ -2,15 +2,15 @@
 /// @file Rows of floats by key, into which many blocks add at the same time without locks: a layer's partial outputs,
 /// or the gradients of those rows of an embedding that a batch has used. A hash table with open addressing. (Wei et
 /// al., "Managed Communication and Consistency for Fast Data-Parallel Iterative Analytics", SoCC 2015, has such a table
-/// for updates that wait to be sent.) For kernels; row_table.hpp has the memory, and what the host does.
+/// for updates that wait to be sent.) Kernels use this file; row_table.hpp has the memory and the host's calls.
 ///
 /// The words are in device memory and used with device scope.
 ///   label  operation                      order    partner  data protected
 ///   R1     keys[place].compare_exchange   relaxed  R1       nothing: it decides whose row the place is
 ///   R2     pairs[i].compare_exchange      relaxed  R2       nothing: sums are complete when all kernels have ended
 /// They are relaxed because they order nothing: floats are 0 from the beginning and are only added to, and no key is
-/// ever taken out or replaced. So it makes no difference which block has brought a row in. The end of a kernel orders
-/// what reads the sums.
+/// ever taken out or replaced. So it makes no difference which block has inserted a row. The end of a kernel orders its
+/// additions before later reads of the sums.
 
 #include "gpusock/device.cuh"
 
@@ -22,18 +22,18 @@
 
 namespace param_sync {
 
-/// Two columns of a row: what is changed at once where there is no atomic addition of floats.
+/// Two columns of a row. A device without atomic addition of floats changes both at once.
 struct FloatPair {
-  float first = 0;   ///< of the even column
-  float second = 0;  ///< of the next one
+  float first = 0;   ///< value of the even column
+  float second = 0;  ///< value of the next column
 };
 
-/// The table as kernels see it; by value. Pointers are to device memory.
+/// The table in the form that kernels use; they take it by value. Pointers point to device memory.
 struct Rows {
-  std::uint64_t* keys = nullptr;     ///< by place: key + 1, or 0 where there is no row
-  std::uint64_t* pairs = nullptr;    ///< by place: a FloatPair for each two columns
+  std::uint64_t* keys = nullptr;     ///< for each place: key + 1, or 0 if the place is free
+  std::uint64_t* pairs = nullptr;    ///< for each place: one FloatPair for every two columns
   std::uint64_t* refused = nullptr;  ///< how many rows could not be added
-  std::uint64_t places = 0;          ///< a power of two
+  std::uint64_t places = 0;          ///< number of places: a power of two
   std::uint32_t columns = 0;         ///< floats of a row
 
   static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;  ///< the largest key
@@ -43,7 +43,7 @@ struct Rows {
 
   /// Adds `columns` floats to the row of this key, and makes the row if it is not there. All threads of the group call.
   /// Any number of groups may call at the same time, also for the same row. Never waits. Returns 0; -ENOSPC if other
-  /// rows have all places; -EINVAL for a key above kKeyMax. The host learns of refused rows from RowTable::check().
+  /// rows occupy all places; -EINVAL for a key above kKeyMax. The host learns of refused rows from RowTable::check().
   template <class Group>
   __device__ int add(const Group& group, std::uint64_t key, const float* values) const {
     const std::int64_t place = place_of(key);
@@ -60,7 +60,7 @@ struct Rows {
     return 0;
   }
 
-  /// Where the row of a key is, or what add() returns. Each thread of a group finds the same.
+  /// Returns the place of a key's row, or the error that add() returns. All threads of a group get the same result.
   __device__ std::int64_t place_of(std::uint64_t key) const {
     if (key > kKeyMax) return -EINVAL;
     std::uint64_t place = mixed(key) & (places - 1);
@@ -74,7 +74,7 @@ struct Rows {
  private:
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 
-  /// True if the place is this key's, or was free and is now.
+  /// True if the place belongs to this key. A free place is first given to the key.
   __device__ static bool is_of(std::uint64_t& key, std::uint64_t wanted) {
     const Word word(key);
     std::uint64_t found = word.load(cuda::memory_order_relaxed);  // relaxed: R1 decides
@@ -88,7 +88,7 @@ struct Rows {
   __device__ static void add_to(std::uint64_t& pair, const FloatPair& values) {
 #if GPUSOCK_ON_GPU
     auto* const sums = reinterpret_cast<float*>(&pair);
-    atomicAdd(sums, values.first);  // these take the place of R2
+    atomicAdd(sums, values.first);  // these replace R2
     atomicAdd(sums + 1, values.second);
 #else
     const Word word(pair);
@@ -102,7 +102,7 @@ struct Rows {
 #endif
   }
 
-  /// (The finalizer of MurmurHash3, Appleby, 2011.)
+  /// Returns a hash of the key (the finalizer of MurmurHash3, Appleby, 2011).
   GPUSOCK_FN static std::uint64_t mixed(std::uint64_t key) {
     key = (key ^ key >> 33) * 0xff51afd7ed558ccd;
     key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53;

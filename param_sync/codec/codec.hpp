@@ -1,7 +1,6 @@
 #pragma once
-/// @file The table of codecs, which say how the floats of a tensor become bytes of messages. A new one is a file like
-/// top_k.cuh, which executor.cu includes, and its settings in the list here (param_sync/codec/README.md in the
-/// sources).
+/// @file The list of codecs. A codec says how the floats of a tensor become bytes of messages. To add one, write a file
+/// like top_k.cuh, include it in executor.cu, and add its settings here (param_sync/codec/README.md in the sources).
 
 #include "param_sync/codec/dense.hpp"
 #include "param_sync/codec/top_k.hpp"
@@ -10,10 +9,11 @@
 
 namespace param_sync::codec {
 
-/// The codec of all messages of an executor's resident lanes, for the host: kernels are templates of its type.
+/// The settings of the codec for all messages of an executor's resident lanes. Kernels are templates of the codec's
+/// type.
 using AnyCodec = std::variant<DenseSettings, TopKSettings>;
 
-/// True if messages are floats as they are.
+/// True if messages carry floats unencoded.
 inline bool is_dense(const AnyCodec& codec) { return std::holds_alternative<DenseSettings>(codec); }
 
 }  // namespace param_sync::codec

@@ -1,16 +1,16 @@
 #pragma once
-/// @file All floats as they are: ops move them straight between tensors and rings.
+/// @file The codec that sends all floats unencoded: ops move them directly between tensors and rings.
 
 namespace param_sync::codec {
 
-/// The codec, for kernels.
+/// The codec's type in kernels.
 struct Dense {
-  static constexpr bool kDense = true;  ///< it has none of a codec's other members
+  static constexpr bool kDense = true;  ///< the codec has no other member
 };
 
-/// The codec, for the host. It has no settings.
+/// The codec's settings for the host: there are none.
 struct DenseSettings {
-  using Codec = Dense;  ///< what kernels have
+  using Codec = Dense;  ///< the codec's type in kernels
 };
 
 }  // namespace param_sync::codec

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The largest of many numbers by their size, without sorting: a radix selection.
+/// @file Finds the numbers with the largest absolute values without sorting: a radix selection.
 
 #include "gpusock/device.cuh"
 
@@ -7,18 +7,18 @@
 
 namespace param_sync::codec {
 
-inline constexpr unsigned kChoosingThreadsMax = 256;  ///< of a block; others wait
+inline constexpr unsigned kChoosingThreadsMax = 256;  ///< threads of a block that select; the others wait
 
-/// The size of a number as bits, which have the same order. What is no number is larger than all others.
+/// The absolute value of a number as bits, which have the same order. NaN is larger than all numbers.
 __device__ inline std::uint32_t size_bits(float value) { return __float_as_uint(value) & 0x7fff'ffffu; }
 
-/// The smallest of the `most` largest sizes, and how many of the numbers that are just as large are among them.
+/// The smallest of the `most` largest absolute values, and how many numbers with just this value are among them.
 struct Threshold {
   std::uint32_t bits = 0;
   std::uint32_t equal = 0;
 };
 
-/// This thread's share of `count`: neighbours, so that the order in which they are taken does not depend on timing.
+/// This thread's share of `count` numbers: a contiguous range, so that the result's order does not depend on timing.
 struct OwnShare {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -30,8 +30,8 @@ struct OwnShare {
   }
 };
 
-/// Finds it digit by digit, the highest first: of each digit's values it counts how many numbers have it. `most` is at
-/// least 1. Block-collective.
+/// Finds the threshold digit by digit, the highest first: it counts how many numbers have each value of the
+/// digit. `most` is at least 1. Block-collective.
 template <class ValueAt>
 __device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most, ValueAt value_at) {
   constexpr std::uint32_t kValues = 256;
@@ -54,19 +54,19 @@ __device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most
     std::uint32_t value = kValues - 1;
     while (value > 0 && having[value] < found.equal) found.equal -= having[value--];
     found.bits |= value << shift;
-    __syncthreads();  // all have read the counts before they are cleared
+    __syncthreads();  // all threads have read the counts before they are cleared
   }
-  if (found.bits == 0) found.equal = 0;  // there are fewer than `most` that are not 0
+  if (found.bits == 0) found.equal = 0;  // fewer than `most` numbers differ from 0
   return found;
 }
 
-/// Calls take(i, place) for the `most` largest of value_at(0) to value_at(count - 1) by size, places counted from 0 in
-/// the order of i; of equal ones the first. Numbers that are 0 are never taken. Returns how many were. take() may
-/// change what value_at() says of the same i. Block-collective; ends with a barrier.
+/// Calls take(i, place) for the `most` of value_at(0) to value_at(count - 1) with the largest absolute values; of equal
+/// numbers it takes the first, and never a 0. Places count from 0 in the order of i. Returns how many numbers it took.
+/// take() may change value_at() of the same i. Block-collective; ends with a barrier if `most` is not 0.
 template <class ValueAt, class Take>
 __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t most, ValueAt value_at, Take take) {
   if (most == 0) return 0;
-  __shared__ std::uint32_t larger[kChoosingThreadsMax], equal[kChoosingThreadsMax];  // by thread
+  __shared__ std::uint32_t larger[kChoosingThreadsMax], equal[kChoosingThreadsMax];  // indexed by thread
   const Threshold threshold = threshold_of(count, most, value_at);
   const OwnShare own(count);
   std::uint32_t larger_here = 0, equal_here = 0;
@@ -96,7 +96,7 @@ __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t 
     if (bits == threshold.bits && equal_before++ >= threshold.equal) continue;
     take(i, place++);
   }
-  __syncthreads();  // `larger` and `equal` are free again, and all have been taken
+  __syncthreads();  // all threads have read `larger` and `equal`, and called take()
   return larger_all + min(equal_all, threshold.equal);
 }
 

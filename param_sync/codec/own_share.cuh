@@ -1,5 +1,5 @@
 #pragma once
-/// @file How the threads of a block share floats.
+/// @file Divides floats among the threads of a block.
 
 #include "gpusock/device.cuh"
 
@@ -7,8 +7,8 @@
 
 namespace param_sync {
 
-/// Calls with the numbers of this thread's share of `count` floats. On a GPU neighbours are of neighbouring threads; on
-/// a CPU each thread has neighbours, so that the compiler can add several at a time.
+/// Calls `call` with each index in this thread's share of `count` floats. On a GPU neighbouring threads have
+/// neighbouring floats. On a CPU a share is contiguous, so that the compiler can add several floats at once.
 template <class Call>
 __device__ inline void for_own_share(std::uint64_t count, Call call) {
 #if GPUSOCK_ON_GPU

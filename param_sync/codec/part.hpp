@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a codec is given: the part of a chunk that a pass of a step moves.
+/// @file The arguments of codecs: the part of a chunk that one pass of a step moves, and sizes.
 
 #include "gpusock/types.hpp"
 
@@ -11,28 +11,28 @@ namespace param_sync::codec {
 struct Part {
   std::uint64_t begin = 0;  ///< the first float
   std::uint64_t end = 0;    ///< after the last one
-  std::uint64_t index = 0;  ///< among all parts of the tensor
-  std::uint64_t step = 0;   ///< of the training, from 0
+  std::uint64_t index = 0;  ///< number of this part among all parts of the tensor
+  std::uint64_t step = 0;   ///< number of the training's step, from 0
   /// How many floats.
   GPUSOCK_FN std::uint64_t count() const { return end - begin; }
 };
 
-/// A tensor, for the memory of a codec.
+/// The size of a tensor, for the memory that a codec needs.
 struct Tensor {
-  std::uint64_t floats = 0;  ///< of the tensor
-  std::uint64_t parts = 0;   ///< into which all its chunks are cut
+  std::uint64_t floats = 0;  ///< floats of the tensor
+  std::uint64_t parts = 0;   ///< parts into which its chunks are cut, in all
 };
 
-/// What a rank sends in a step, of all tensors together, before they are encoded.
+/// What a rank sends in a step for all tensors together, before encoding.
 struct StepTraffic {
-  std::uint64_t messages = 0;      ///< signals included
-  std::uint64_t floats = 0;        ///< gradients and weights
-  std::uint64_t header_bytes = 0;  ///< of a message
-  std::uint64_t steps = 0;         ///< of the training
+  std::uint64_t messages = 0;      ///< messages, signals included
+  std::uint64_t floats = 0;        ///< floats of gradients and weights
+  std::uint64_t header_bytes = 0;  ///< size of a message's header
+  std::uint64_t steps = 0;         ///< steps of the training
   int rank = 0;                    ///< the rank that sends
 };
 
-/// Elements of an encoded part; in device memory.
+/// The elements of an encoded part, in device memory.
 template <class Element>
 struct Encoded {
   const Element* elements = nullptr;  ///< the first one

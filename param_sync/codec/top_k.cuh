@@ -1,11 +1,11 @@
 #pragma once
-/// @file The largest changes, with error feedback: a rank sends so many bytes in a step, and adds what it withholds to
-/// what it has in later steps. (Managed communication by magnitude: Wei et al., "Managed Communication and Consistency
-/// for Fast Data-Parallel Iterative Analytics", SoCC 2015; top-k with error feedback: Lin et al., "Deep Gradient
-/// Compression", ICLR 2018.)
+/// @file The codec that sends the largest changes, with error feedback: a rank keeps to a budget of bytes per step, and
+/// adds the changes that it withholds to those of later steps. (Managed communication by magnitude: Wei et al.,
+/// "Managed Communication and Consistency for Fast Data-Parallel Iterative Analytics", SoCC 2015; top-k with error
+/// feedback: Lin et al., "Deep Gradient Compression", ICLR 2018.)
 ///
-/// Nothing is lost. A gradient is sent, or it is in `withheld`. A weight that its owner has made is what all ranks
-/// have, or the owner still has the difference: made - weights. The last step sends all of both.
+/// No change is lost. A gradient is sent, or it stays in `withheld`. A new weight is sent to all ranks, or its owner
+/// still has the difference: made - weights. The last step sends all gradients and all weights.
 
 #include "param_sync/codec/largest.cuh"
 #include "param_sync/codec/own_share.cuh"
@@ -15,7 +15,7 @@
 
 namespace param_sync::codec {
 
-/// By value; pointers are to device memory.
+/// The codec's type in kernels, which take it by value. Pointers point to device memory.
 class TopK {
  public:
   static constexpr bool kDense = false;
@@ -32,7 +32,7 @@ class TopK {
     gpusock::DeviceBuffer<std::uint32_t> chosen;
   };
 
-  /// Throws gpusock::Error (EINVAL) where the budget has no room for messages' headers.
+  /// Throws gpusock::Error (EINVAL) if the headers of the messages exceed the budget.
   TopK(const TopKSettings& settings, const StepTraffic& sent, const Memory& memory)
       : TopK(memory.withheld.data(), memory.made.data(), memory.changes.data(), memory.chosen.data(),
              changes_per_float(sent, settings.budget_bytes), sent.steps - 1) {}
@@ -45,17 +45,17 @@ class TopK {
         changes_per_float_(changes_per_float),
         last_step_(last_step) {}
 
-  /// Before the first step: the update goes on from these weights, which all ranks have. One block.
+  /// Runs before the first step. `weights`: the initial weights, which are the same on all ranks. One block.
   __device__ void begin(const float* weights, std::uint64_t count) const {
     for_own_share(count, [&](std::uint64_t i) { made_[i] = weights[i]; });
   }
 
-  /// True if the messages of a step are encoded. Else they are floats: the budget has room for them, or nothing comes
-  /// afterwards. A change takes twice the bytes of a float.
+  /// True if the messages of a step are encoded. Otherwise they carry floats, because the budget has room for all
+  /// floats, or because the step is the last one. A change takes twice the bytes of a float.
   GPUSOCK_FN bool encodes(std::uint64_t step) const { return changes_per_float_ < 0.5 && step != last_step_; }
 
-  /// This rank's gradients of a part, before they are sent: what was withheld joins them. Then all of it is to be sent,
-  /// or the largest. Block-collective.
+  /// Prepares this rank's gradients of a part for sending: adds the withheld ones, and then selects all of them, or the
+  /// largest if the step is encoded. Block-collective.
   __device__ void encode_gradients(const Part& part, float* tensor) const {
     float *gradients = tensor + part.begin, *withheld = withheld_ + part.begin;
     if (!encodes(part.step)) {
@@ -77,11 +77,11 @@ class TopK {
     __syncthreads();
   }
 
-  /// Where the update makes weights, instead of in `weights`.
+  /// Returns where the update writes new weights: not into the array that is passed.
   __device__ float* made_in(float*) const { return made_; }
 
-  /// The weights of a part that their owner has just made: all of them, or those that differ most from what all ranks
-  /// have, become what all ranks have. The owner computes with these, too. Block-collective.
+  /// Selects which of a part's new weights their owner sends: all of them, or those that differ most from the weights
+  /// that all ranks have. Also copies these to `tensor`, as the owner computes with the same weights. Block-collective.
   __device__ void encode_weights(const Part& part, float* tensor) const {
     const float* made = made_ + part.begin;
     float* weights = tensor + part.begin;
@@ -96,21 +96,21 @@ class TopK {
     __syncthreads();
   }
 
-  /// What encode_gradients() or encode_weights() has chosen of a part.
+  /// The changes that encode_gradients() or encode_weights() has selected in a part.
   __device__ Encoded<Change> encoded(const Part& part) const { return {changes_ + part.begin, chosen_[part.index]}; }
 
-  /// How many elements a message instead of so many floats in so many parts has at most.
+  /// The most elements that an encoded message has, if it replaces `floats` floats in `parts` parts.
   GPUSOCK_FN static std::uint64_t elements_max(std::uint64_t floats, std::uint64_t parts) {
     return (floats + parts) * sizeof(float) / sizeof(Change);
   }
 
-  /// True if a peer may send this element: it is of the message's chunks. `number`: of the element, in the message.
+  /// True if a peer may send this element: it is in the message's chunks. Its number in the message is not used.
   template <class Message>
   __device__ static bool is_right(const Change& got, std::uint64_t, const Message& message) {
     return got.index >= message.begin && got.index < message.end;
   }
 
-  /// Gradients are added, weights replaced.
+  /// Adds a gradient to its float, or replaces a weight.
   template <class Message>
   __device__ static void decode(const Change& got, std::uint64_t, const Message& message) {
     float& value = message.tensor[got.index];
@@ -118,18 +118,18 @@ class TopK {
   }
 
  private:
-  /// How many changes of so many floats a step may send. What steps before it had no use for, as a share of less than
-  /// one change, it gets: so all steps until then together keep to the budget, and small tensors get their turn.
+  /// How many changes a step may send of `floats` floats. Fractions of a change add up from step to step, so that all
+  /// steps together keep to the budget, and small tensors get their turn.
   GPUSOCK_FN std::uint64_t changes_of(std::uint64_t floats, std::uint64_t step) const {
     const double each = changes_per_float_ * static_cast<double>(floats);
     const std::uint64_t count = static_cast<std::uint64_t>(each * static_cast<double>(step + 1)) -
                                 static_cast<std::uint64_t>(each * static_cast<double>(step));
-    const std::uint64_t most = floats < 2 ? floats : floats / 2;  // no longer than the floats themselves
+    const std::uint64_t most = floats < 2 ? floats : floats / 2;  // a change takes the bytes of two floats
     return count < most ? count : most;
   }
 
-  /// Chooses what is sent of a part: the largest of value_at(i), i counted from its first float. change_at(i) is what
-  /// is sent for it.
+  /// Selects which floats of a part are sent: those with the largest absolute value_at(i), where i counts from the
+  /// part's first float. change_at(i) returns the value that is sent.
   template <class ValueAt, class ChangeAt>
   __device__ void choose(const Part& part, ValueAt value_at, ChangeAt change_at) const {
     const auto count = static_cast<std::uint32_t>(part.count());
@@ -141,11 +141,11 @@ class TopK {
     if (threadIdx.x == 0) chosen_[part.index] = chosen;
   }
 
-  float* withheld_;           ///< for each float of the tensor: own gradients that were not sent yet
-  float* made_;               ///< at owners: the weights as the update has made them
-  Change* changes_;           ///< those that were chosen: of a part from its first float on
-  std::uint32_t* chosen_;     ///< how many: by part
-  double changes_per_float_;  ///< in a step
+  float* withheld_;           ///< for each float of the tensor: this rank's gradient that is not sent yet
+  float* made_;               ///< at owners: the weights that the update has made
+  Change* changes_;           ///< selected changes; those of a part begin at the part's first float
+  std::uint32_t* chosen_;     ///< for each part: how many changes are selected
+  double changes_per_float_;  ///< changes per float that a step may send
   std::uint64_t last_step_;
 };
 

@@ -13,21 +13,21 @@ namespace param_sync::codec {
 
 class TopK;
 
-/// Of each tensor the floats that changed most are sent, and the rest is kept for later steps.
+/// The codec sends the floats of each tensor that changed most, and keeps the other changes for later steps.
 struct TopKSettings {
-  using Codec = TopK;  ///< what kernels have
-  /// Of what a rank sends in a step, on average over all steps until then; the last step sends what is left.
+  using Codec = TopK;  ///< the codec's type in kernels
+  /// Bytes that a rank may send in a step, on average over all steps so far. The last step sends all that is left.
   std::uint64_t budget_bytes = 0;
 };
 
-/// A float of a tensor, and what is added to it (gradients) or becomes it (weights).
+/// A change of one float of a tensor: a gradient is added to the float, a weight replaces it.
 struct Change {
-  std::uint32_t index = 0;  ///< of the float in its part
-  float value = 0;          ///< what is added, or the new weight
+  std::uint32_t index = 0;  ///< index of the float in the tensor
+  float value = 0;          ///< the gradient, or the new weight
 };
 
-/// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers
-/// included. 0.5 or more: it may send all floats. Throws gpusock::Error (EINVAL) where the headers alone have more.
+/// Returns how many changes a rank may send per float, so that a step takes `budget_bytes` bytes, headers included. If
+/// it is 0.5 or more, the rank may send all floats. Throws gpusock::Error (EINVAL) if the headers alone take more.
 inline double changes_per_float(const StepTraffic& sent, std::uint64_t budget_bytes) {
   const std::uint64_t headers_bytes = sent.messages * sent.header_bytes;
   if (budget_bytes < headers_bytes) {
@@ -37,7 +37,7 @@ inline double changes_per_float(const StepTraffic& sent, std::uint64_t budget_by
                                      " bytes; take more, or ps:even and fusion, which have the fewest messages");
   }
   const auto left = static_cast<double>(budget_bytes - headers_bytes);
-  if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also where there are none
+  if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also if there are no floats
   return left / static_cast<double>(sent.floats * sizeof(Change));
 }
 

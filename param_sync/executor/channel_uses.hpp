@@ -5,7 +5,7 @@
 
 namespace param_sync::executor {
 
-/// Calls `use(channel, sends)` for each message of each op: `sends` is false of one that the op receives.
+/// Calls `use(channel, sends)` for each message of each op: `sends` is false if the op receives the message.
 template <class Use>
 void for_each_channel_use(const schedule::Lane& lane, Use use) {
   for (const schedule::Op& op : lane) {

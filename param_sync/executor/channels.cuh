@@ -1,5 +1,5 @@
 #pragma once
-/// @file How the ranks open their channels, in kernels: of two ranks the higher one connects, the lower one accepts.
+/// @file How kernels open the channels between ranks: of two ranks the higher one connects, and the lower one accepts.
 
 #include "param_sync/executor/hello.hpp"
 #include "param_sync/executor/run.cuh"
@@ -8,7 +8,7 @@
 
 namespace param_sync::executor {
 
-/// What opening the channels needs; by value. Device memory, but for what Run says.
+/// The argument of open_channels(), by value. Pointers point to device memory, except some of Run.
 struct Opening {
   Run run;
   ChannelHello hello;
@@ -18,7 +18,7 @@ struct Opening {
   gpusock::Socket listener = -1;
 };
 
-/// False, with the failure recorded, where the other rank has other settings. One thread.
+/// True if the other rank has the same settings. Otherwise records the failure. One thread.
 __device__ inline bool agrees(const Opening& opening, const ChannelHello& theirs, int channel) {
   const ChannelHelloField field = opening.hello.difference(theirs);
   if (field == ChannelHelloField::none) return true;
@@ -31,8 +31,8 @@ __device__ inline bool agrees(const Opening& opening, const ChannelHello& theirs
   return false;
 }
 
-/// Records that a rank is not the one that it should be. `channel`: on which it was to be another one, or -1: a second
-/// process claims its rank. One thread.
+/// Records that a peer claims an unexpected rank. `channel`: the channel on which another rank was expected, or -1 if a
+/// second process claims the same rank. One thread.
 __device__ inline void fail_by_rank(const Opening& opening, const ChannelHello& theirs, int channel) {
   fail(opening.run, {.kind = ExecutionFailureKind::mismatch,
                      .channel = channel,
@@ -41,8 +41,8 @@ __device__ inline void fail_by_rank(const Opening& opening, const ChannelHello& 
                      .field = ChannelHelloField::rank});
 }
 
-/// True while channels are still to be opened. Where the host tells last words (LastWordsBy::host), opening also ends
-/// when another rank tells one, or its connection ends, or the context ends: then the host finds out why. One thread.
+/// True while no failure ends the opening of channels. With LastWordsBy::host the opening also ends when another rank
+/// sends a last word, its connection ends, or the context ends: then the host finds out why. One thread.
 __device__ inline bool goes_on(const Opening& opening) {
   const Run& run = opening.run;
   if (has_failed(run)) return false;
@@ -59,7 +59,7 @@ __device__ inline bool goes_on(const Opening& opening) {
   return true;
 }
 
-/// Connects one channel; false if it cannot. One thread.
+/// Connects one channel. Returns false if it cannot. One thread.
 __device__ inline bool connect_channel(const Opening& opening, int index, gpusock::Deadline deadline) {
   const Channel channel = opening.channels[index];
   ChannelHello ours = opening.hello, theirs;
@@ -90,7 +90,7 @@ __device__ inline int first_missing(const Opening& opening, bool higher) {
 
 using ChannelGreetings = gpusock::Greetings<ChannelHello>;
 
-/// The channel that a caller with these settings is for, or -1. Of one with other settings: any channel to its rank
+/// Returns the channel that a caller asks for, or -1. If the caller's settings differ, returns any channel to its rank
 /// that is not open yet. One thread.
 __device__ inline int channel_of(const Opening& opening, const ChannelHello& theirs, bool differs) {
   if (!theirs.is_hello() || theirs.rank <= opening.hello.rank) return -1;
@@ -101,9 +101,9 @@ __device__ inline int channel_of(const Opening& opening, const ChannelHello& the
   return -1;
 }
 
-/// Takes a caller whose hello has come. Programs that are no rank of this run are disconnected; ranks of another run
-/// are told the settings of this one before. False if it is a rank with other settings, or its place is taken. One
-/// thread.
+/// Takes a caller whose hello has come. Disconnects a program that is no rank of this run; a rank of another run is
+/// first told this run's settings. Returns false if the caller is a rank with other settings, or its channel is open
+/// already. One thread.
 __device__ inline bool take_caller(const Opening& opening, gpusock::Socket socket, const ChannelHello& theirs,
                                    gpusock::Deadline deadline) {
   const gpusock::Net& net = opening.run.net;
@@ -112,7 +112,7 @@ __device__ inline bool take_caller(const Opening& opening, gpusock::Socket socke
   const bool differs = ours.difference(theirs) != ChannelHelloField::none;
   const int channel = channel_of(opening, theirs, differs);
   const bool taken = channel >= 0 && SharedSocket(opening.sockets[channel]).is_open();
-  // Where it cannot be sent, the first message finds that out.
+  // If this send fails, the channel's first message fails, too.
   if (theirs.is_hello() && !taken) send_hello(net, socket, ours, deadline);
   if (channel >= 0 && !taken && !differs) {
     SharedSocket(opening.sockets[channel]).set(socket);
@@ -123,7 +123,7 @@ __device__ inline bool take_caller(const Opening& opening, gpusock::Socket socke
   return channel < 0 || (!taken && agrees(opening, theirs, channel));
 }
 
-/// Accepts one connection. False if none comes, or one that cannot be taken. One thread.
+/// Accepts one connection. Returns false if none comes, or if take_caller() returns false. One thread.
 __device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& greetings, gpusock::Deadline deadline) {
   ChannelHello theirs;
   const gpusock::Socket socket = next_caller(
@@ -137,9 +137,9 @@ __device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& 
   return false;
 }
 
-/// Opens all channels: first those for last words, so that a rank that cannot open the others can tell. Two blocks of
-/// one thread: one connects to lower ranks; one accepts from higher ranks, and looks for what other ranks tell as long
-/// as the other one connects.
+/// Opens all channels, those for last words first, so that a rank that cannot open the others can say so. Runs as two
+/// blocks of one thread. One connects to lower ranks. The other one accepts from higher ranks, and looks for last words
+/// of other ranks while the first one still connects.
 static __global__ void open_channels(Opening opening) {
   constexpr unsigned kPauseNs = 1'000'000;
   const auto deadline = gpusock::Deadline::after_ns(opening.run.timeout_ns);
@@ -160,10 +160,10 @@ static __global__ void open_channels(Opening opening) {
   }
 }
 
-/// Gives room back that was reserved for a step that has not come. When no kernel writes there any more.
+/// Gives back room that was reserved for a step that has not come. Runs when no kernel writes there any more.
 static __global__ void end_reservations(Run run) {
   for (int i = 0; i < run.socket_count; ++i) {
-    if (run.sockets[i] >= 0) run.net.abort(gpusock::this_thread(), run.sockets[i]);  // an error: there is none
+    if (run.sockets[i] >= 0) run.net.abort(gpusock::this_thread(), run.sockets[i]);  // fails if there is none
   }
 }
 

@@ -1,13 +1,13 @@
 #pragma once
 /// @file Messages whose floats a codec has encoded (param_sync/codec). All calls are block-collective, and return false
-/// where the run has failed.
+/// if the run has failed.
 
 #include "param_sync/codec/part.hpp"
 #include "param_sync/executor/op.cuh"
 
 namespace param_sync::executor {
 
-/// What an op moves of a chunk in this pass.
+/// The part of a chunk that an op moves in this pass.
 __device__ inline codec::Part coded_part(const OpAt& at, int chunk) {
   const Floats floats = at.part(chunk);
   return {floats.begin, floats.end, static_cast<std::uint64_t>(chunk) * at.run.cut.passes() + at.pass, at.step()};
@@ -16,7 +16,7 @@ __device__ inline codec::Part coded_part(const OpAt& at, int chunk) {
 template <class Codec>
 inline constexpr std::uint64_t kElementWords = sizeof(typename Codec::Element) / sizeof(float);
 
-/// Sends what was encoded of the op's chunks.
+/// Sends the encoded elements of the op's chunks.
 template <class Codec>
 __device__ inline bool send_encoded(const OpAt& at, const Codec& codec) {
   MessageHeader header = at.header();
@@ -40,7 +40,7 @@ __device__ inline bool send_encoded(const OpAt& at, const Codec& codec) {
   return true;
 }
 
-/// True if the other rank may send this instead of the whole message.
+/// True if the other rank may send this encoded message instead of the expected one.
 template <class Codec>
 __device__ inline bool may_be_encoded(const OpAt& at, const MessageHeader& got, MessageHeader expected) {
   if (at.op.is_signal() || got.floats % kElementWords<Codec> != 0) return false;
@@ -50,16 +50,16 @@ __device__ inline bool may_be_encoded(const OpAt& at, const MessageHeader& got, 
   return got == expected;
 }
 
-/// A message that is being received, as codecs know it.
+/// A message that is being received, in the form that codecs use.
 struct EncodedMessage {
   const OpAt& at;
   float* tensor;
-  bool adds;            ///< else what arrives replaces what is there
-  std::uint64_t begin;  ///< floats of all of the op's chunks, in all passes
+  bool adds;            ///< true: what arrives is added; false: it replaces the tensor's floats
+  std::uint64_t begin;  ///< floats [begin, end) are all chunks of the op, in all passes
   std::uint64_t end;
 
-  /// Of a codec whose elements have `Each` floats, and where each part begins with an element of its own: the floats of
-  /// an element. None past the last one.
+  /// Returns the floats of an element, for a codec whose elements have `Each` floats, and in which each part begins
+  /// with a new element. Returns no floats after the last element.
   template <std::uint64_t Each>
   __device__ Floats floats_of(std::uint64_t number) const {
     for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {
@@ -72,7 +72,7 @@ struct EncodedMessage {
   }
 };
 
-/// Receives an encoded message, whose header has come.
+/// Receives an encoded message whose header has come.
 template <class Codec>
 __device__ inline bool receive_encoded(const OpAt& at) {
   using Element = typename Codec::Element;
@@ -95,7 +95,7 @@ __device__ inline bool receive_encoded(const OpAt& at) {
     }
     if (__syncthreads_and(right) == 0) return at.lost(ExecutionFailureKind::receive, -EPROTO);
     for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) Codec::decode(got[i], before + i, message);
-    __syncthreads();  // all are read before the next ones are received
+    __syncthreads();  // all elements are read before the next ones are received
     before += count;
   }
   return true;

@@ -9,23 +9,22 @@
 
 namespace param_sync::executor {
 
-/// A tensor that is exchanged in every step, by a schedule of its own. By value, or in device memory.
+/// A tensor that is exchanged in every step, by a schedule of its own. Kernels have it by value, or in device memory.
 struct Exchange {
-  Run run;                 ///< its number is the step's: from 1 on
+  Run run;                 ///< its number is the number of the step, from 1
   int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
   bool all_apply = false;  ///< each rank gets the sums, and applies the update to all of them
   std::uint64_t ready_per_step = 1;
-  int places = 0;                          ///< of run.places
-  std::uint64_t leading = 0;               ///< lanes whose first op leads()
-  bool gives_way = false;                  ///< to the exchanges before it: what they have to send goes first
-  std::uint64_t credits = 0;               ///< at most so many other ranks may send to this one at a time; 0: any
-                                           ///< number
-  std::uint64_t* credits_taken = nullptr;  ///< by all exchanges
+  int places = 0;                          ///< number of places in run.places
+  std::uint64_t leading = 0;               ///< number of lanes whose first op leads()
+  bool gives_way = false;                  ///< true if the exchanges before it send first
+  std::uint64_t credits = 0;               ///< how many other ranks may send to this one at a time; 0: any number
+  std::uint64_t* credits_taken = nullptr;  ///< credits that all exchanges have taken
   ExchangeWords* words = nullptr;
-  TracedOp* trace = nullptr;         ///< trace_of_block for each block, 0 at the beginning
-  std::uint64_t trace_of_block = 0;  ///< room for the ops of traced_steps
+  TracedOp* trace = nullptr;         ///< trace_of_block entries for each block, 0 at the beginning
+  std::uint64_t trace_of_block = 0;  ///< entries for the ops of traced_steps steps
   std::uint64_t traced_steps = 0;
-  std::uint64_t* positions = nullptr;  ///< mapped: by block, how many ops it has completed in all steps
+  std::uint64_t* positions = nullptr;  ///< mapped: by block, how many ops the block has completed in all steps
 };
 
 }  // namespace param_sync::executor

@@ -27,7 +27,7 @@ namespace param_sync::executor {
 namespace {
 
 #if defined(GPUSOCK_DEVICE_CPU)
-constexpr unsigned kThreads = 1;  // those of a block share one processor
+constexpr unsigned kThreads = 1;  // threads of a block share one processor
 constexpr std::uint64_t kCopyBlocksMax = 1;
 #else
 constexpr unsigned kThreads = 256;
@@ -35,10 +35,10 @@ constexpr std::uint64_t kCopyBlocksMax = 128;
 #endif
 constexpr std::uint64_t kUnitBytesDefault = 256 << 10;
 constexpr int kBacklog = 512;
-/// Of a tensor: 2^48 bytes. The positions of its parts are then products without overflow.
+/// The most floats of a tensor (2^48 bytes). With it, products that give the positions of its parts do not overflow.
 constexpr std::uint64_t kFloatsMax = std::uint64_t{1} << 46;
 
-/// Lanes that the device keeps resident at the same time where nothing else runs.
+/// Returns how many lanes the device keeps resident at the same time if nothing else runs.
 template <class Kernel>
 std::uint64_t resident_lanes_max([[maybe_unused]] const gpusock::Context& context, [[maybe_unused]] unsigned threads,
                                  [[maybe_unused]] Kernel* kernel) {
@@ -70,10 +70,10 @@ Settings completed(Settings settings) {
   return settings;
 }
 
-/// Those that are checked when no run has said what it takes.
+/// The policies whose resident lanes the constructor counts, before a run names its own.
 using FirstPolicies = Policies<std::variant_alternative_t<0, AnyUpdate>>;
 
-/// Calls with an update, a codec's settings and the type of their policies, which resident lanes are instances of.
+/// Calls `call` with the type of the policies for an update and a codec, and with the codec's settings.
 template <class Call>
 auto with_policies(const AnyUpdate& update, const codec::AnyCodec& codec, Call call) {
   const auto both = [&](const auto& one, const auto& settings) {
@@ -83,7 +83,7 @@ auto with_policies(const AnyUpdate& update, const codec::AnyCodec& codec, Call c
   return std::visit(both, update, codec);
 }
 
-/// One thread.
+/// Runs as one thread.
 __global__ void fail_by_argument(Run run) {
   fail(run, {.kind = ExecutionFailureKind::argument, .error = EINVAL, .lost = run.last_words.rank});
 }
@@ -93,8 +93,8 @@ __global__ void copy_floats(float* to, const float* from, std::uint64_t count) {
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
-/// True if ranks send gradients of their own, and owners the weights that they have made of them: nobody sends what it
-/// has received.
+/// True if ranks send only their own gradients, and owners only the weights that they have made: no rank forwards what
+/// it has received.
 bool can_be_encoded(const schedule::Schedule& schedule, const Execution& execution, const Exchanged& tensor) {
   if (schedule.result != schedule::Result::parameter_server || !execution.weights_apart || execution.rank_order) {
     return false;
@@ -199,7 +199,7 @@ struct Executor::Impl {
     return run;
   }
 
-  /// A run of a schedule, but for what makes it this one.
+  /// Returns a run of a schedule, without number, timeout and tag.
   Run run_of(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) const {
     if (count > kFloatsMax) {
       throw gpusock::Error(EFBIG, std::to_string(count) + " floats: no memory holds more than 2^46");
@@ -231,7 +231,7 @@ struct Executor::Impl {
     return run;
   }
 
-  /// The same; where an argument is invalid the other ranks learn of it, which would wait for this one.
+  /// As run_of(). If an argument is invalid, it tells the other ranks, which would wait for this one.
   Run run_or_give_up(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) {
     try {
       if (data == nullptr && count != 0) {
@@ -244,7 +244,7 @@ struct Executor::Impl {
     }
   }
 
-  /// On the context's own stream, since a run may be in flight on the executor's.
+  /// Uses the context's own stream, since a run may be in flight on the executor's.
   void give_up() {
     if (!channels.empty() && !failed()) gpusock::launch(context, {}, fail_by_argument, run());
   }
@@ -269,7 +269,7 @@ struct Executor::Impl {
   }
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
-  /// The first one that makes weights; all have the same type. Throws gpusock::Error (EINVAL).
+  /// Returns the first update of a tensor with weights. Throws gpusock::Error (EINVAL) if another one has another type.
   static AnyUpdate update_of(std::span<const Exchanged> tensors) {
     const Optimizing* first = nullptr;
     for (const Exchanged& tensor : tensors) {
@@ -283,7 +283,7 @@ struct Executor::Impl {
     return first != nullptr ? first->update : AnyUpdate();
   }
 
-  /// What a rank sends in a step by a codec. Throws gpusock::Error (EINVAL).
+  /// Returns what this rank sends in a step, for a codec. Throws gpusock::Error (EINVAL) if a schedule suits no codec.
   codec::StepTraffic encoded_traffic(std::span<const Exchanged> tensors, const std::vector<Exchange>& made,
                                      std::uint64_t steps) {
     Sent sent;
@@ -300,7 +300,7 @@ struct Executor::Impl {
     return {sent.messages, sent.floats, sizeof(MessageHeader), steps, settings.rank};
   }
 
-  /// The resident lanes' policies, and their codecs' memory.
+  /// Makes the resident lanes' policies, and the memory of their codecs.
   template <class P, class CodecSettings>
   void make_policies(std::span<const Exchanged> tensors, const std::vector<Exchange>& made,
                      [[maybe_unused]] const CodecSettings& codec_settings, [[maybe_unused]] std::uint64_t steps) {
@@ -309,7 +309,7 @@ struct Executor::Impl {
     if constexpr (!P::Codec::kDense) sent = encoded_traffic(tensors, made, steps);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto* const given = std::get_if<typename P::Update>(&tensors[i].optimizing.update);
-      const auto own = given != nullptr ? *given : typename P::Update();  // of a tensor without weights
+      const auto own = given != nullptr ? *given : typename P::Update();  // default: no weights
       if constexpr (P::Codec::kDense) {
         all.push_back({own, {}});
       } else {
@@ -324,7 +324,7 @@ struct Executor::Impl {
     policies->copy_in(std::as_bytes(std::span(all)));
   }
 
-  /// Those of a tensor that is exchanged in place.
+  /// Makes the places of a tensor that is exchanged in place.
   void make_places(const Exchanged& tensor, Exchange& exchange) {
     const schedule::Schedule& schedule = schedules[tensor.schedule];
     const Program program = program_of(schedule, settings.rank, channels, settings.execution);
@@ -336,8 +336,8 @@ struct Executor::Impl {
     exchange.places = static_cast<int>(sends.size());
   }
 
-  /// Of several kernels that fail, the first one finds out which rank is lost before it records that; the others only
-  /// end. So the record may come later than the end of a run.
+  /// Waits for the record of a failure. Of several kernels that fail, the first one finds out which rank is lost, and
+  /// then records that; the others only end. So the record may come after the end of a run.
   void await_record() {
     constexpr auto kPatience = std::chrono::seconds(20);  // only a device that has failed takes so long
     const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -365,14 +365,14 @@ struct Executor::Impl {
   gpusock::Mapped<FailureRecord<ExecutionFailure>> failure;
   gpusock::Mapped<std::uint64_t> completed_run;
   gpusock::Mapped<Listening> listening;
-  gpusock::DeviceBuffer<std::uint64_t> credits_taken;  // of all resident lanes
+  gpusock::DeviceBuffer<std::uint64_t> credits_taken;  // credits that all resident lanes have taken
   gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
   std::vector<std::string> address_texts;
   std::vector<LoadedProgram> programs;
   gpusock::Socket listener = -1;
   std::optional<gpusock::DeviceBuffer<Exchange>> exchanges;  // of the resident lanes
-  std::optional<gpusock::DeviceBuffer<std::byte>> policies;  // by exchange: of the type for `update` and the codec
-  AnyUpdate update;                                          // of those with weights
+  std::optional<gpusock::DeviceBuffer<std::byte>> policies;  // by exchange, of the type for `update` and the codec
+  AnyUpdate update;                                          // of tensors with weights
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> resident_progress;  // by block
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
@@ -381,7 +381,7 @@ struct Executor::Impl {
   std::vector<Exchange> resident;
   Residence residence;
   bool resident_started = false;
-  std::uint64_t started = 0;  // runs
+  std::uint64_t started = 0;  // how many runs
 };
 
 Executor::Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules)
@@ -391,7 +391,7 @@ Executor::Executor(gpusock::Context& context, const Settings& settings, std::vec
 }
 
 Executor::~Executor() {
-  // A run may be in flight on the executor's stream: closing ends its calls, from the context's own stream.
+  // If a run is in flight on the executor's stream, the context's own stream closes the sockets, which ends its calls.
   try {
     gpusock::Stream* const free_stream = impl_->stream.idle() ? &impl_->stream : nullptr;
     if (impl_->resident_started && free_stream == nullptr) {  // relaxed: it only ends waits
@@ -404,7 +404,7 @@ Executor::~Executor() {
     gpusock::launch(impl_->context, {.stream = &impl_->stream}, end_reservations, impl_->run());
     impl_->stream.synchronize();
   } catch (const gpusock::Error&) {
-    // A kernel has failed, as the last wait() has said; the context's end takes the sockets back.
+    // A kernel has failed, as the last wait() has said. The context's end takes back the sockets.
   }
 }
 

@@ -16,7 +16,7 @@ constexpr unsigned kRebuildThreads = 256, kRebuildBlocksMax = 1024;
 #endif
 
 #if GPUSOCK_ON_GPU
-/// One row: each thread has some columns, and keeps a sum in a register.
+/// Rebuilds one row. Each thread has some columns, and keeps a sum in a register.
 __device__ inline void rebuild_row(const FactorLayout& layout, std::uint32_t row, const float* gathered, float* to) {
   for (std::uint32_t column = threadIdx.x; column < layout.columns; column += blockDim.x) {
     float sum = 0;
@@ -31,7 +31,7 @@ __device__ inline void rebuild_row(const FactorLayout& layout, std::uint32_t row
   }
 }
 #else
-/// The same sums: some columns at a time, so that the compiler adds several at once and they stay in the cache.
+/// Computes the same sums, some columns at a time: the compiler adds several at once, and they stay in the cache.
 __device__ inline void rebuild_row(const FactorLayout& layout, std::uint32_t row, const float* gathered, float* to) {
   constexpr std::uint32_t kColumns = 512;
   float of_rank[kColumns];

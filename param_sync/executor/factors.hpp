@@ -1,5 +1,5 @@
 #pragma once
-/// @file Gradients that were sent as factors (schedule/factors.hpp), and made again where they arrive.
+/// @file Rebuilds gradients of factors that ranks have sent (schedule/factors.hpp).
 
 #include "gpusock/gpusock.hpp"
 
@@ -7,14 +7,14 @@
 
 namespace param_sync::executor {
 
-/// A fully connected layer's gradient of `rows` x `columns` weights: the sum over all ranks' samples of the products
-/// u vᵀ. Ranks' factors lie one after the other in a tensor: the gathered tensor of an all-gather. Each rank's are its
-/// samples' u (`rows` floats each), then their v (`columns` floats each).
+/// The layout of factors. The gradient of a fully connected layer of `rows` x `columns` weights is the sum over all
+/// ranks' samples of the products u vᵀ. The factors of all ranks lie one after the other, as an all-gather leaves them
+/// in a tensor. For each rank these are its samples' u (`rows` floats each), and then their v (`columns` floats each).
 struct FactorLayout {
   std::uint32_t rows = 0;     ///< of the weights: outputs of the layer
   std::uint32_t columns = 0;  ///< of the weights: inputs of the layer
-  std::uint32_t samples = 0;  ///< of each rank
-  std::uint32_t ranks = 1;    ///< that give factors
+  std::uint32_t samples = 0;  ///< samples of each rank
+  std::uint32_t ranks = 1;    ///< ranks that give factors
 
   /// Floats that one rank gives.
   GPUSOCK_FN std::uint64_t floats_of_rank() const {
@@ -34,13 +34,13 @@ struct FactorLayout {
   }
 };
 
-/// Launches the kernel that makes the gradient of all ranks' factors; waits for nothing. Both arrays are memory that
-/// kernels reach. It adds rank after rank, and sample after sample, so that all ranks get the same bits. Throws
-/// gpusock::Error: (EINVAL) a layout without floats, or what launch() throws.
+/// Launches the kernel that makes the gradient of all ranks' factors; does not wait. Both arrays are memory that
+/// kernels reach. The kernel adds rank after rank, and sample after sample, so that all ranks get the same bits. Throws
+/// gpusock::Error (EINVAL) if a size in the layout is 0, and what launch() throws.
 void rebuild_gradient(gpusock::Context& context, const FactorLayout& layout, const float* gathered, float* gradient);
 
-/// Launches the kernel that makes weights of a gradient: weight -= rate * gradient; waits for nothing. Throws what
-/// launch() throws.
+/// Launches the kernel that makes weights of a gradient: weight -= rate * gradient; does not wait. Throws what launch()
+/// throws.
 void descend(gpusock::Context& context, const float* gradient, float rate, float* weights, std::uint64_t count);
 
 }  // namespace param_sync::executor

@@ -36,7 +36,7 @@ std::string reason_of(int error) {
   return gpusock::describe_errno(error);
 }
 
-/// What to do where a rank is not reached though it listens; empty where the errno says that.
+/// What to do if a rank cannot be reached; empty if the errno says enough.
 const char* advice_on_connecting(int error) {
   if (error == ENOBUFS) {
     return ": raise the limits (ulimit -n, -f, -v), or, with link p2p on a GPU, give all ranks "
@@ -73,7 +73,7 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
                      expected.pass);
 }
 
-/// `lost`: the rank that the peer has named.
+/// Describes a loss. `lost`: the rank that the peer has named.
 std::string describe_loss(const ExecutionFailure& failure, const std::string& peer, const std::string& lost) {
   switch (failure.blame) {
     case Blame::none:

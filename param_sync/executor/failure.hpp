@@ -1,5 +1,5 @@
 #pragma once
-/// @file Why a run of a schedule ended early: what a kernel records, and how it is told.
+/// @file Why a run of a schedule ended early: what a kernel records, and the text that describes it.
 
 #include "param_sync/executor/program.hpp"
 
@@ -18,36 +18,36 @@ enum class ExecutionFailureKind : std::uint32_t {
   mismatch,  ///< a rank was started with other settings; `field` says which
   receive,   ///< a message did not come
   send,      ///< a message could not be sent
-  message,   ///< another message came than the schedule says
-  late,      ///< another lane of this rank did not get so far
+  message,   ///< the message that came is not the one in the schedule
+  late,      ///< another lane of this rank did not advance in time
   argument,  ///< this rank was given an invalid argument
 };
 
-/// Which rank is lost, where a peer's connection has ended or nothing came of it in time (last_words.cuh).
+/// Which rank is lost, if a peer's connection has ended or nothing came from it in time (last_words.cuh).
 enum class Blame : std::uint32_t {
-  none,              ///< nobody was asked: it may be the peer, or a rank that the peer has lost
+  none,              ///< no rank was asked: the peer is lost, or a rank that the peer has lost
   peer,              ///< the peer: it has ended without a word
-  silent_peer,       ///< the peer: it neither says nor answers anything
-  told,              ///< `lost`: the peer has told so
-  told_of_schedule,  ///< `lost` does not follow the schedule: the peer has told so
-  told_of_argument,  ///< none: `lost` was given an invalid argument, the peer has told so
-  this_rank,         ///< the peer has given this rank up
+  silent_peer,       ///< the peer: it says nothing, and does not answer
+  told,              ///< the rank in `lost`: the peer has said so
+  told_of_schedule,  ///< the rank in `lost` does not follow the schedule: the peer has said so
+  told_of_argument,  ///< no rank: the peer has said that the rank in `lost` was given an invalid argument
+  this_rank,         ///< the peer has given up this rank
   unknown,
 };
 
-/// The most settings of its own that a program can have compared.
+/// The most settings of a program that ranks compare.
 inline constexpr int kProgramSettingsMax = 16;
 
-/// What all ranks must share, in the order in which it is compared.
+/// What all ranks must share, in the order in which ranks compare it.
 enum class ChannelHelloField : std::uint32_t {
   none,
   version,
   nodes,
-  program,  ///< the first of those of the program (Executor::begin_connect()); the others follow
+  program,  ///< the first setting of the program (Executor::begin_connect()); the others follow
   ring_bytes = program + kProgramSettingsMax,
   unit_bytes,
-  schedules,  ///< and how they are executed: Settings::execution, last_words
-  rank        ///< no setting: two processes claim the same rank, or another rank is at the address of one
+  schedules,  ///< schedules, and how they are executed: Settings::execution, last_words
+  rank        ///< not a setting: two processes claim the same rank, or another rank answers at a rank's address
 };
 inline constexpr int kChannelHelloFields = static_cast<int>(ChannelHelloField::rank);  ///< values that are compared
 
@@ -56,12 +56,12 @@ struct MessageHeader {
   static constexpr std::uint32_t kMagic = 0x45537350;           ///< "PsSE": floats follow
   static constexpr std::uint32_t kMagicOfChanges = 0x43537350;  ///< "PsSC": changes follow, each as long as two floats
   std::uint32_t magic = kMagic;                                 ///< what follows
-  std::uint32_t chunk = 0;                                      ///< the first one
-  std::uint32_t count = 0;                                      ///< chunks; 0: a signal
-  std::uint32_t pass = 0;                                       ///< of the run, from 0 (Cut)
+  std::uint32_t chunk = 0;                                      ///< the first chunk
+  std::uint32_t count = 0;                                      ///< number of chunks; 0: a signal
+  std::uint32_t pass = 0;                                       ///< pass of the run, from 0 (Cut)
   std::uint32_t run = 0;                                        ///< Run::number, modulo 2^32
   std::uint32_t operation = 0;                                  ///< Run::operation
-  std::uint64_t floats = 0;                                     ///< that follow; of changes twice as many
+  std::uint64_t floats = 0;                                     ///< floats that follow; a change counts as two
   /// Equal members.
   bool operator==(const MessageHeader&) const = default;
 };
@@ -70,13 +70,13 @@ static_assert(sizeof(MessageHeader) == 32);
 /// Why a run ended, and where. Members without a meaning for its kind keep their defaults.
 struct ExecutionFailure {
   ExecutionFailureKind kind = ExecutionFailureKind::none;  ///< what this rank could not do
-  std::int32_t channel = -1;                               ///< index, where it is about one
-  std::int32_t error = 0;                                  ///< errno, positive; 0 where the peer ended its connection
-  std::int32_t schedule = -1;                              ///< index of the one that ran; -1: none yet
-  std::int32_t lane = -1;                                  ///< of the schedule
+  std::int32_t channel = -1;                               ///< index of the channel, if the failure is about one
+  std::int32_t error = 0;                                  ///< errno, positive; 0 if the peer ended its connection
+  std::int32_t schedule = -1;                              ///< index of the schedule that ran; -1: none yet
+  std::int32_t lane = -1;                                  ///< index in the schedule
   std::int32_t op = -1;                                    ///< index in the lane
   Blame blame = Blame::none;                               ///< which rank is lost, and how this one knows
-  std::int32_t lost = -1;  ///< rank, where `blame` says so; mismatch of `rank`: what the other side says to be
+  std::int32_t lost = -1;  ///< a rank, if `blame` says so; mismatch of `rank`: the rank that the other side claims
   ChannelHelloField field = ChannelHelloField::none;  ///< mismatch: what differs
   std::uint64_t ours = 0;                             ///< mismatch: this rank's value
   std::uint64_t theirs = 0;                           ///< mismatch: the other rank's
@@ -84,7 +84,7 @@ struct ExecutionFailure {
   MessageHeader got = {};                             ///< message
 };
 
-/// "rank 2: lost rank 1: ...", and what to do. `addresses`: of the ranks, where they are known.
+/// Returns "rank 2: lost rank 1: ...", and what to do. `addresses`: the ranks' addresses, if they are known.
 std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
                      const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// @file How a lane that fails finds out which rank is lost, by last words (last_words.cuh), and tells the peers. One
+/// @file How a lane that fails finds out by last words (last_words.cuh) which rank is lost, and tells the peers. One
 /// thread makes each call.
 
 #include "param_sync/executor/failure.hpp"
@@ -9,7 +9,7 @@
 
 namespace param_sync::executor {
 
-/// What a peer has said becomes what this rank says.
+/// Makes the peer's word the cause of this rank's failure.
 __device__ inline void take_word(const LastWord& word, int rank, ExecutionFailure& what) {
   using Why = LastWord::Why;
   what.lost = word.rank;
@@ -19,7 +19,7 @@ __device__ inline void take_word(const LastWord& word, int rank, ExecutionFailur
   if (word.why == Why::argument) what.blame = Blame::told_of_argument;
 }
 
-/// True if a rank has told which one is lost: any but `except`, and by now.
+/// True if a rank other than `except` has by now said which rank is lost. Writes that to `what`.
 __device__ inline bool was_told(const LastWords& words, int except, ExecutionFailure& what) {
   LastWord word;
   const int channel = words.hear_told(except, word);
@@ -29,12 +29,12 @@ __device__ inline bool was_told(const LastWords& words, int except, ExecutionFai
   return true;
 }
 
-/// A peer's connection has ended, or nothing came of it in time: finds out whether it is the lost rank. It hears what
-/// the peer has to say, which may have to find out in turn, and what other ranks have told.
+/// Finds out whether a peer is the lost rank, after its connection has ended or nothing came from it in time. Waits for
+/// the last word of the peer, which may itself have to find out, and reads what other ranks have said.
 __device__ inline void find_lost(const LastWords& words, std::uint64_t timeout_ns, ExecutionFailure& what) {
   constexpr std::uint64_t kPatienceNs = 2'000'000'000;
   constexpr std::uint64_t kPatienceMinNs = 100'000'000;
-  constexpr std::uint64_t kFindingOutNs = 3 * kPatienceNs;  // the peer's patience, twice, and more
+  constexpr std::uint64_t kFindingOutNs = 3 * kPatienceNs;  // twice the peer's patience, and more
   const int peer = words.channels[what.channel].peer;
   const bool late = what.error == ETIMEDOUT;
   std::uint64_t patience_ns = kPatienceNs;
@@ -51,14 +51,14 @@ __device__ inline void find_lost(const LastWords& words, std::uint64_t timeout_n
   what.blame = Blame::unknown;
   if (heard > 0 && !each_other) {
     take_word(word, words.rank, what);
-  } else if (heard == 0 || (heard == -ECONNRESET && !late)) {  // late: what was said to it may have reset it
+  } else if (heard == 0 || (heard == -ECONNRESET && !late)) {  // late: this rank's word may have reset it
     if (!waits) what.blame = Blame::peer;
   }
   if (what.blame != Blame::unknown || was_told(words, -1, what)) return;
   if (late && heard == -ETIMEDOUT && !waits && !words.answers(peer)) what.blame = Blame::silent_peer;
 }
 
-/// What is to be told of a failure.
+/// Returns the last word that tells the peers of a failure.
 __device__ inline LastWord word_of(const ExecutionFailure& what, int peer) {
   using Why = LastWord::Why;
   if (what.kind == ExecutionFailureKind::message) return {.why = Why::protocol, .rank = peer};
@@ -71,7 +71,7 @@ __device__ inline LastWord word_of(const ExecutionFailure& what, int peer) {
   return {};
 }
 
-/// Finds out whom this failure is about, and tells the peers.
+/// Finds out which rank is the cause of a failure, and tells the peers.
 __device__ __noinline__ inline void exchange_last_words(const LastWords& words, std::uint64_t timeout_ns,
                                                         ExecutionFailure& what) {
   if (!words.exist()) return;

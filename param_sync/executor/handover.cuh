@@ -10,34 +10,34 @@
 namespace param_sync::executor {
 
 /// Times by the device's clock. The communication of a step lasts from when its first gradients may be sent until its
-/// last weights are there. What no kernel that computes runs in of it is exposed; the rest is hidden.
+/// last weights are there. The part of it in which no kernel computes is exposed; the rest is hidden.
 /// relaxed, all words: a step's first gradients are ready before its last weights are there, and those before the next
 /// step's gradients; what comes between is ordered by L9 to L13. Kernels that compute follow each other on a stream.
 /// Blocks of one may see each other's times late: then a pause is counted longer by as much, and nothing else is wrong.
 struct ExchangeTimes {
-  std::uint64_t first_ready_ns;     ///< of this step
-  std::uint64_t communicating_ns;   ///< all steps' communication
-  std::uint64_t versions;           ///< that were published
-  std::uint64_t ended_ns;           ///< of the last step whose weights are there: when they were
-  std::uint64_t computed_until_ns;  ///< the last block that has computed
-  std::uint64_t computing;          ///< blocks that compute, of kernels that wait
-  std::uint64_t exposed_ns;         ///< all steps'
+  std::uint64_t first_ready_ns;     ///< when this step's first gradients were ready
+  std::uint64_t communicating_ns;   ///< communication of all steps
+  std::uint64_t versions;           ///< how many versions were published
+  std::uint64_t ended_ns;           ///< when the weights of the last complete step were there
+  std::uint64_t computed_until_ns;  ///< when the last block ended computing
+  std::uint64_t computing;          ///< how many blocks compute, of kernels that wait
+  std::uint64_t exposed_ns;         ///< exposed time of all steps
 };
 
-/// A step's first gradients may be sent from now on. One thread.
+/// Notes that a step's first gradients may be sent from now on. One thread.
 GPUSOCK_FN inline void begin_communication(ExchangeTimes& times, std::uint64_t now_ns) {
   DeviceWord(times.first_ready_ns).store(now_ns, cuda::memory_order_relaxed);
 }
 
-/// The step's last weights are there. One thread.
+/// Notes that the step's last weights are there. One thread.
 GPUSOCK_FN inline void end_communication(ExchangeTimes& times, std::uint64_t now_ns) {
   const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
   DeviceWord(times.communicating_ns).fetch_add(now_ns - start_ns, cuda::memory_order_relaxed);
   DeviceWord(times.ended_ns).store(now_ns, cuda::memory_order_relaxed);
 }
 
-/// A block has waited for what it needs, and computes from now on. If no other block does, communication was exposed
-/// since the last one has. One thread of each block.
+/// Notes that a block has waited for its data, and computes from now on. If no other block computes, communication was
+/// exposed since the last block ended computing. One thread of each block.
 GPUSOCK_FN inline void begin_compute(ExchangeTimes& times, std::uint64_t now_ns) {
   if (DeviceWord(times.computing).fetch_add(1, cuda::memory_order_relaxed) != 0) return;
   const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
@@ -49,13 +49,13 @@ GPUSOCK_FN inline void begin_compute(ExchangeTimes& times, std::uint64_t now_ns)
   if (until_ns > from_ns) DeviceWord(times.exposed_ns).fetch_add(until_ns - from_ns, cuda::memory_order_relaxed);
 }
 
-/// A block whose kernel waits for nothing has computed: until now there was no pause since the kernel before it. One
+/// Notes that a block has computed whose kernel does not wait: there was no pause since the kernel before it. One
 /// thread of each block.
 GPUSOCK_FN inline void has_computed(ExchangeTimes& times, std::uint64_t now_ns) {
   DeviceWord(times.computed_until_ns).store(now_ns, cuda::memory_order_relaxed);
 }
 
-/// The end of what begin_compute() began.
+/// Notes that a block that called begin_compute() has computed. One thread of each block.
 GPUSOCK_FN inline void end_compute(ExchangeTimes& times, std::uint64_t now_ns) {
   has_computed(times, now_ns);
   DeviceWord(times.computing).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);  // one less

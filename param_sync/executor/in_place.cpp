@@ -13,7 +13,7 @@ namespace {
 
 using OpOfRank = std::pair<int, int>;  // lane, index
 
-/// What a rank's ops do with the data that it has from the beginning, and who sends on its channels.
+/// What a rank's ops do with the data that it has from the beginning, and which lanes send on its channels.
 class OwnData {
  public:
   OwnData(const schedule::Schedule& schedule, int rank) : chunks_(static_cast<std::size_t>(schedule.chunks)) {
@@ -25,13 +25,13 @@ class OwnData {
     }
   }
 
-  /// True if this op is the only one that reads these chunks as they were, and something replaces them later.
+  /// True if this op is the only one that reads its chunks' original data, and a later op replaces this data.
   bool only_reader(const schedule::Op& op, OpOfRank place) const {
     return std::all_of(chunks_.begin() + op.chunk, chunks_.begin() + op.chunk + op.count,
                        [&](const Chunk& chunk) { return chunk.readers == 1 && chunk.last == place && !chunk.own; });
   }
 
-  /// True if this op is the first on its channel, and all others there are of its lane.
+  /// True if this op is the first send on its channel, and all other sends there are of its lane.
   bool leads_channel(const schedule::Op& op, OpOfRank place) const {
     const Sends& sends = sends_.at({op.to, op.channel});
     return sends.lanes.size() == 1 && sends.first == place;
@@ -39,8 +39,8 @@ class OwnData {
 
  private:
   struct Chunk {
-    bool own = true;  // its data is still what it was
-    int readers = 0;  // of that data
+    bool own = true;  // it still has its original data
+    int readers = 0;  // ops that read this data
     OpOfRank last;
   };
   struct Sends {
@@ -61,7 +61,7 @@ class OwnData {
     }
     if (!op.sends()) return;
     Sends& on = sends_.try_emplace({op.to, op.channel}, Sends{place, {}}).first->second;
-    on.first = std::min(on.first, place);  // of one lane the first
+    on.first = std::min(on.first, place);  // the first one, if they are of one lane
     on.lanes.insert(place.first);
   }
 
@@ -82,7 +82,7 @@ std::vector<InPlaceSend> in_place_sends(const schedule::Schedule& schedule, int 
       const OpOfRank place{static_cast<int>(lane), static_cast<int>(index)};
       if (op.kind != schedule::Kind::send || op.is_signal()) continue;
       if (!own.only_reader(op, place) || !own.leads_channel(op, place)) continue;
-      if (cut.passes() != 1 && op.count != 1) continue;  // parts of several chunks are no neighbours
+      if (cut.passes() != 1 && op.count != 1) continue;  // parts of several chunks are not contiguous
       const Floats floats{cut.part(static_cast<std::uint32_t>(op.chunk), 0).begin,
                           cut.part(static_cast<std::uint32_t>(op.chunk + op.count - 1), 0).end};
       if (floats.count() == 0 || sizeof(MessageHeader) + floats.count() * sizeof(float) > ring_bytes) continue;

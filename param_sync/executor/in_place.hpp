@@ -5,18 +5,18 @@
 
 namespace param_sync::executor {
 
-/// A send whose floats nobody of its rank reads afterwards.
+/// A send whose floats no op of its rank reads afterwards.
 struct InPlaceSend {
   int op = 0;     ///< index in Program::ops
-  Floats floats;  ///< of the tensor: what it sends in a step's first pass
+  Floats floats;  ///< the tensor's floats that it sends in a step's first pass
 };
 
-/// Those of a rank, by their floats, which do not overlap. `program`: of this schedule and rank. Each such send
-/// - is of the rank's own data: no op has written these chunks before;
-/// - is the only op that reads this data: later ones read what an op has received or made in its place;
+/// The in-place sends of a rank, by their floats, which do not overlap. `program`: of this schedule and rank. Each one
+/// - sends the rank's own data: no op has written these chunks before;
+/// - is the only op that reads this data: later ops read what an op has received or made in its place;
 /// - is the first on its channel in a step, and no other lane sends on that channel: so the room that it reserves
-///   before the step begins holds up nothing, and no message comes between;
-/// - has neighbouring floats that fit into a ring of `ring_bytes` with the message's header.
+///   before the step begins delays nothing, and no message comes between;
+/// - has contiguous floats that fit into a ring of `ring_bytes` with the message's header.
 std::vector<InPlaceSend> in_place_sends(const schedule::Schedule& schedule, int rank, const Program& program,
                                         const Cut& cut, std::uint64_t ring_bytes);
 

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What a lane does: one op after the other, straight from and into the rings. All calls are block-collective,
-/// and return false where the run has failed.
+/// @file How a lane executes its ops: one after the other, directly from and into the rings. All calls are
+/// block-collective, and return false if the run has failed.
 
 #include "param_sync/codec/dense.hpp"
 #include "param_sync/executor/encoded.cuh"
@@ -9,8 +9,8 @@
 
 namespace param_sync::executor {
 
-/// What arrived joins, or becomes, what is there. (What arrived is never `const … __restrict`: by that a GPU may keep a
-/// ring's bytes beyond their time, see tests/codegen/check_ring_reads.py.)
+/// Adds what has arrived to the data, or replaces the data by it. (`arrived` is never `const … __restrict`: a GPU might
+/// then use a ring's bytes when they are outdated, see tests/codegen/check_ring_reads.py.)
 __device__ inline void take(bool adds, float* __restrict data, const float* arrived, std::uint64_t count) {
   if (adds) {
     for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i] + data[i]; });
@@ -19,7 +19,7 @@ __device__ inline void take(bool adds, float* __restrict data, const float* arri
   }
 }
 
-/// The same, and the result goes on.
+/// As take(), and also writes the result to `onward`.
 __device__ inline void take_and_forward(bool adds, float* __restrict data, const float* arrived,
                                         float* __restrict onward, std::uint64_t count) {
   if (adds) {
@@ -29,7 +29,7 @@ __device__ inline void take_and_forward(bool adds, float* __restrict data, const
   }
 }
 
-/// The same if there is room at once: then `sent` is true.
+/// Sends the op's header if there is room at once; then `sent` is true. Does not wait.
 __device__ inline bool try_send_header(const OpAt& at, bool& sent) {
   const auto block = gpusock::this_block();
   const gpusock::Span span = at.out_net().reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
@@ -78,7 +78,7 @@ __device__ inline bool receive_header(const OpAt& at, [[maybe_unused]] bool& enc
   return right;
 }
 
-/// Receives so many floats.
+/// Receives `count` floats.
 __device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t count) {
   const auto bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (bytes == 0) return true;
@@ -90,7 +90,7 @@ __device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t c
 /// The operands of a sum that an op completes.
 class Operands {
  public:
-  /// `buffer`: the lane's; `own`: this rank's operand.
+  /// `buffer`: the lane's reorder buffer; `own`: this rank's operand.
   __device__ Operands(const OpAt& at, const float* buffer, const float* own)
       : operands_(at.run.operands + at.op.operands_begin),
         count_(at.op.operands_end - at.op.operands_begin),
@@ -98,7 +98,7 @@ class Operands {
         place_floats_(at.run.reorder_floats),
         own_(own) {}
 
-  /// Floats [from, from + count) of the sums, in the order of the operands. `arrived` begins with float `from`.
+  /// Computes floats [from, from + count) of the sums in the operands' order. `arrived` begins with float `from`.
   __device__ void sum(float* data, const float* arrived, std::uint64_t from, std::uint64_t count) const {
     for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
       const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
@@ -132,7 +132,7 @@ class Operands {
   const float* own_;
 };
 
-/// Where only a part of a float has arrived: takes it when it is whole.
+/// Takes one float of which only a part has arrived: waits for the rest.
 __device__ inline bool take_one(const OpAt& at, float* data) {
   alignas(16) __shared__ float one;
   const auto got = at.in_net().recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
@@ -142,7 +142,7 @@ __device__ inline bool take_one(const OpAt& at, float* data) {
   return true;
 }
 
-/// Adds floats that arrive to the tensor, from the ring.
+/// Adds floats that arrive to the tensor, directly from the ring.
 __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
   const auto block = gpusock::this_block();
   while (floats.begin < floats.end) {
@@ -160,13 +160,13 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
   return true;
 }
 
-/// Where a lane keeps what comes before its turn in the order of ranks.
+/// Returns the buffer in which a lane keeps data that comes before its turn in the order of ranks.
 __device__ inline float* reorder_buffer_of(const Run& run, int lane) {
   return run.reorder_buffers +
          run.reorder_floats * static_cast<std::uint64_t>(run.reorder_places) * static_cast<std::uint64_t>(lane);
 }
 
-/// Receives the last operands of sums, and adds all of them in the order of ranks. `before`: how many floats of the
+/// Receives the last operands of sums, and adds all operands in the order of ranks. `before`: how many floats of the
 /// same message came before these.
 __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
   const auto block = gpusock::this_block();
@@ -194,12 +194,12 @@ __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t b
 
 /// How far a chunk has gone through a lane that forwards it.
 struct Forwarding {
-  Floats floats;               ///< of the chunk
-  std::uint64_t received = 0;  ///< up to this one
-  std::uint64_t sent = 0;      ///< up to this one: the rest waits in the tensor
+  Floats floats;               ///< floats of the chunk
+  std::uint64_t received = 0;  ///< floats before this one were received
+  std::uint64_t sent = 0;      ///< floats before this one were sent; the rest waits in the tensor
 };
 
-/// Room in the outgoing ring for at most `count` floats if it is worth it; else none. Does not wait.
+/// Reserves room in the outgoing ring for at most `count` floats if there is enough to be worth it. Does not wait.
 __device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock::Span& room) {
   constexpr std::uint64_t kWorthItFloats = 256;
   const auto block = gpusock::this_block();
@@ -210,8 +210,8 @@ __device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock:
   return error == 0 || error == -EAGAIN || at.lost(ExecutionFailureKind::send, error);
 }
 
-/// Takes what has arrived, a piece at most. It goes on straight into the outgoing ring if that has room and nothing
-/// before it is left; else it stays in the tensor for now.
+/// Takes what has arrived, at most one piece. Also writes it into the outgoing ring if that has room and all floats
+/// before it are sent; else it stays in the tensor for now.
 __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwarding& chunk) {
   const auto block = gpusock::this_block();
   const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
@@ -239,8 +239,8 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
   return true;
 }
 
-/// Receives and sends on, chunk by chunk. As the checker assumes, a lane has at most one chunk that it has taken from
-/// one ring and not put into the other: it takes a whole chunk whether or not there is room for it, and then waits for
+/// Receives and forwards chunk by chunk. As the checker assumes, a lane holds at most one chunk that it has taken from
+/// one ring and not yet put into the other: it takes a whole chunk even if there is no room for it, and then waits for
 /// room.
 __device__ inline bool forward(const OpAt& at) {
   bool encoded = false, header_sent = false;
@@ -259,7 +259,7 @@ __device__ inline bool forward(const OpAt& at) {
   return true;
 }
 
-/// The update makes new weights of the sums. No socket is used.
+/// Makes new weights of the sums by the update. Uses no socket.
 template <class P>
 __device__ inline void apply_floats(const Run& run, const P& policies, Floats floats) {
   if (run.apply.weights == nullptr) return;
@@ -318,7 +318,7 @@ __device__ inline bool receive(const OpAt& at) {
   return true;
 }
 
-/// The owner makes weights of sums.
+/// Makes weights of the sums of which this rank is the owner.
 template <class P>
 __device__ inline bool apply(const OpAt& at, const P& policies) {
   for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {
@@ -346,7 +346,7 @@ __device__ inline bool execute(const OpAt& at, const P& policies) {
   return false;
 }
 
-/// Waits for what must be complete before an op of this pass.
+/// Waits for the ops that must be complete before `op` in this pass.
 __device__ inline bool await_others(const Run& run, const LaneOp& op, std::uint64_t pass, gpusock::Deadline deadline) {
   for (int i = op.after_begin; i < op.after_end; ++i) {
     const Reached before = run.after[i];
@@ -365,13 +365,13 @@ __device__ inline bool await_pass(const Run& run, std::uint64_t pass, gpusock::D
   return true;
 }
 
-/// A lane's share of these floats.
+/// Returns a lane's share of these floats.
 __device__ inline Floats share_of(Floats floats, const Run& run, int lane) {
   const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
   return {floats.begin + floats.count() * index / lanes, floats.begin + floats.count() * (index + 1) / lanes};
 }
 
-/// The sums that this rank owns become weights, when all lanes have ended. Block-collective.
+/// Makes weights of the sums that this rank owns, when all lanes have ended. Block-collective.
 template <class P>
 __device__ inline bool apply_owned(const Run& run, const P& policies, int lane, gpusock::Deadline deadline) {
   if (run.apply.owned.count() == 0) return true;
@@ -380,8 +380,8 @@ __device__ inline bool apply_owned(const Run& run, const P& policies, int lane, 
   return true;
 }
 
-/// Calls that wait for a peer end at the deadline, and those that wait for another lane a little later: the former say
-/// more.
+/// Calls that wait for a peer end at the deadline, and calls that wait for another lane end a little later: the errors
+/// of the former say more.
 struct Deadlines {
   static constexpr std::uint64_t kGraceNs = 2'000'000'000;
   gpusock::Deadline peers;
@@ -391,15 +391,15 @@ struct Deadlines {
   }
 };
 
-/// A listener of run_lane() that has nothing to do.
+/// A listener of run_lane() that does nothing.
 struct Unheard {
   __device__ bool before_op(const LaneOp&) { return true; }
   __device__ void after_op(const LaneOp&, int, std::uint64_t, std::uint64_t) {}
 };
 
-/// One lane's part of a run. `deadlines()` gives those of the next op. `listener` hears of each op: before it starts,
-/// when it may wait, or end the run by false; and when it is complete, with its index in the lane, its pass, and how
-/// many words of four bytes its message had.
+/// Executes one lane's part of a run. `deadlines()` returns the deadlines of the next op. listener.before_op() may
+/// wait, and ends the run by returning false. listener.after_op() is called when an op is complete, with the op's index
+/// in the lane, its pass, and how many words of four bytes its message had.
 template <class P, class DeadlinesOf, class Listener>
 __device__ inline bool run_lane(const Run& run, const P& policies, int lane, LaneSockets& sockets,
                                 DeadlinesOf deadlines, Listener& listener) {
@@ -427,7 +427,7 @@ __device__ inline bool run_lane(const Run& run, const P& policies, int lane, Lan
   return true;
 }
 
-/// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
+/// Each block is one lane. The whole grid is resident, since lanes wait for each other.
 template <class P>
 static __global__ void run_lanes(Run run, P policies) {
   const Deadlines until = Deadlines::after_ns(run.timeout_ns);

@@ -1,12 +1,12 @@
 #pragma once
-/// @file What a rank that fails tells its peers before it ends its connections: which rank it has lost. So a peer that
-/// sees the end of a connection to a healthy rank names the lost one, or says that it does not know it.
+/// @file Last words: before a rank that fails ends its connections, it tells its peers which rank it has lost. So if a
+/// healthy rank ends a connection, its peer names the lost rank, or says that it does not know it.
 ///
-/// Each rank has one more connection to each of its peers (kLastWordsChannel). Nothing but last words goes there, so
-/// they have room, and they come before the connection's end. A rank that was killed says nothing: its connection ends
-/// without a word. A rank whose wait has timed out takes the word of any peer. One thread makes each call. With
-/// LastWordsBy::lanes it is of the first lane that fails. With LastWordsBy::host one kernel of the program tells, and
-/// another one hears.
+/// Each rank has one more connection to each of its peers (kLastWordsChannel). It carries only last words, so there is
+/// room for them, and they come before the connection's end. A rank that was killed says nothing: its connection ends
+/// without a word. A rank whose wait has timed out accepts the word of any peer. One thread makes each call. With
+/// LastWordsBy::lanes it is a thread of the first lane that fails. With LastWordsBy::host one kernel of the program
+/// sends words, and another one receives them.
 
 #include "param_sync/executor/program.hpp"
 #include "param_sync/wire/shared_socket.cuh"
@@ -17,7 +17,7 @@
 
 namespace param_sync::executor {
 
-/// What a rank says of its end.
+/// What a rank says when it ends.
 struct LastWord {
   static constexpr std::uint64_t kMagic = 0x64726f577473614c;  ///< "LastWord"
   /// Why it ends.
@@ -26,12 +26,12 @@ struct LastWord {
     waits,        ///< the wait for `rank` has timed out; a word of another kind follows when the cause is known
     protocol,     ///< `rank` does not follow the schedule
     argument,     ///< `rank` was given an invalid argument
-    unknown,      ///< the speaker does not know what it was
+    unknown,      ///< the speaker does not know the cause
     interrupted,  ///< the speaker was told to end
     completed     ///< the speaker has done all of its work
   };
-  static constexpr int kSaidMax = 2;  ///< by a rank: that it waits, and what it has found out
-  std::uint64_t magic = kMagic;       ///< tells a word from other bytes
+  static constexpr int kSaidMax = 2;  ///< words of one rank: that it waits, and what it has found out
+  std::uint64_t magic = kMagic;       ///< distinguishes a word from other bytes
   Why why = Why::unknown;             ///< why it ends
   std::int32_t rank = -1;             ///< the rank that `why` is about
 
@@ -40,13 +40,14 @@ struct LastWord {
 };
 static_assert(sizeof(LastWord) == 16);
 
-/// By value; pointers are to device memory. Without channels there are no last words.
+/// Sends and receives last words. Kernels take it by value. Pointers point to device memory; without `channels` there
+/// are no last words.
 struct LastWords {
   gpusock::Net net;                              ///< of the executor's context
   const Channel* channels = nullptr;             ///< all channels of this rank
   const gpusock::Socket* sockets = nullptr;      ///< by channel
   std::int32_t count = 0;                        ///< how many channels there are
-  std::int32_t rank = -1;                        ///< this one
+  std::int32_t rank = -1;                        ///< this rank
   const gpusock::Endpoint* addresses = nullptr;  ///< where ranks listen
 
   /// True if ranks tell each other last words.
@@ -54,7 +55,7 @@ struct LastWords {
   /// True if last words go on this channel.
   GPUSOCK_FN bool carries(int channel) const { return exist() && channels[channel].number == kLastWordsChannel; }
 
-  /// The socket on which last words go to and from a rank; negative: there is none, or it is not open.
+  /// Returns the socket for last words to and from a rank; negative if there is none, or it is not open.
   __device__ gpusock::Socket socket_to(int peer) const {
     for (int i = 0; i < count; ++i) {
       if (carries(i) && channels[i].peer == peer) return SharedSocket(sockets[i]).get();
@@ -62,17 +63,17 @@ struct LastWords {
     return -EBADF;
   }
 
-  /// Tells all peers that are connected by now.
+  /// Sends a word to all peers that are connected by now. Does not wait.
   __device__ __noinline__ void speak(const LastWord& word) const {
     for (int i = 0; i < count; ++i) {
       if (!carries(i)) continue;
-      // A peer that has ended does not hear it.
+      // Errors are ignored: a peer that has ended receives no word.
       const gpusock::Socket socket = SharedSocket(sockets[i]).get();
       if (socket >= 0) net.send(gpusock::this_thread(), socket, &word, sizeof word, 0, gpusock::Deadline::now());
     }
   }
 
-  /// The peer's next word: its size; 0: the connection has ended without one; or a negated errno.
+  /// Waits for the peer's next word. Returns its size, 0 if the connection has ended without one, or a negated errno.
   __device__ __noinline__ std::int64_t listen(int peer, LastWord& word, std::uint64_t timeout_ns) const {
     const gpusock::Socket socket = socket_to(peer);
     if (socket < 0) return -EBADF;
@@ -82,7 +83,7 @@ struct LastWords {
     return got < 0 || got == static_cast<std::int64_t>(sizeof word) ? got : 0;
   }
 
-  /// The next word that is certain, of those that have come from any rank but `except`: its channel, or -1. Does not
+  /// Finds the next certain word that has come from any rank except `except`. Returns its channel, or -1. Does not
   /// wait.
   __device__ int hear_told(int except, LastWord& word) const {
     for (int i = 0; i < count; ++i) {
@@ -95,9 +96,9 @@ struct LastWords {
     return -1;
   }
 
-  /// False where nothing answers at the peer's address: its process is stopped, or its host is gone. By a link that the
-  /// peer's operating system serves alone (tcp) a stopped process is no different from one that waits. A refusal is an
-  /// answer: who has only closed its listener lives, and the connections of a process that is gone end.
+  /// False if nothing answers at the peer's address: its process is stopped, or its host is gone. On a link that the
+  /// peer's operating system serves alone (tcp), a stopped process looks like one that waits. A refusal is an answer: a
+  /// rank that has only closed its listener lives, and the connections of a process that is gone end by themselves.
   __device__ __noinline__ bool answers(int peer) const {
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const auto thread = gpusock::this_thread();

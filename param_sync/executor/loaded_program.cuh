@@ -1,5 +1,5 @@
 #pragma once
-/// @file A rank's programs in device memory, and what tensors need there whose sends may be written in place.
+/// @file A rank's programs in device memory, and the places there of tensors whose sends may be written in place.
 
 #include "param_sync/executor/admission/asking.cuh"
 #include "param_sync/executor/in_place.hpp"
@@ -22,12 +22,12 @@ struct LoadedProgram {
   gpusock::DeviceBuffer<int> operands;
   int chunks;
   bool lanes_meet;
-  int reorder_places;            ///< of a lane
-  std::uint64_t reorder_floats;  ///< of a place
+  int reorder_places;            ///< places of a lane's reorder buffer
+  std::uint64_t reorder_floats;  ///< floats of a place
   gpusock::DeviceBuffer<float> reorder_buffers;
   std::uint64_t ops_of_lane_max = 0;
-  std::uint64_t leading = 0;      ///< lanes whose first op leads()
-  bool grants_additions = false;  ///< as many ops let other ranks send as add what these send
+  std::uint64_t leading = 0;      ///< number of lanes whose first op leads()
+  bool grants_additions = false;  ///< true if it has as many signals to other ranks as recv_reduce ops
 
   LoadedProgram(gpusock::Context& context, const Program& program, std::uint64_t unit_floats)
       : lanes(context, program.lanes.size()),
@@ -55,7 +55,7 @@ struct LoadedProgram {
   }
 };
 
-/// What a tensor needs whose sends may be written in place.
+/// The places of a tensor whose sends may be written in place.
 struct PlaceMemory {
   gpusock::DeviceBuffer<Place> places;
   gpusock::DeviceBuffer<int> of_op;

@@ -1,24 +1,24 @@
 #pragma once
-/// @file How a resident lane offers room in rings (place.cuh), and sends what was written there.
+/// @file How a resident lane offers room in rings (place.cuh), and sends what kernels have written there.
 
 #include "param_sync/executor/op.cuh"
 
 namespace param_sync::executor {
 
-/// The place of an op, or none.
+/// Returns the place of an op, or null.
 __device__ inline Place* place_of(const Run& run, int lane, int index) {
   if (run.places == nullptr) return nullptr;
   const int place = run.place_of_op[run.lanes[lane].begin + index];
   return place == schedule::kNobody ? nullptr : run.places + place;
 }
 
-/// True if what the op sends now was written into the ring. When the step's gradients are there.
+/// True if kernels have written what the op sends now into the ring. Call it when the step's gradients are there.
 __device__ inline bool is_written(const Run& run, int lane, int index, std::uint64_t pass) {
   Place* place = pass == 0 ? place_of(run, lane, index) : nullptr;
   return place != nullptr && place->is_in_ring(run.number - 1);
 }
 
-/// Sends it. Block-collective.
+/// Sends a message that is written in the ring. Block-collective.
 __device__ inline bool send_written(const OpAt& at) {
   at.words = at.header().floats;
   const int error = at.out_net().commit(gpusock::this_block(), at.out(),
@@ -26,11 +26,11 @@ __device__ inline bool send_written(const OpAt& at) {
   return error == 0 || at.lost(ExecutionFailureKind::send, error);
 }
 
-/// Writes the header of a message, and says where its floats go. All lengths are multiples of 4. One thread.
+/// Writes a message's header, and stores in `place` where its floats go. All lengths are multiples of 4. One thread.
 __device__ inline void lay_out(const MessageHeader& header, const gpusock::Span& first, const gpusock::Span& rest,
                                Place& place) {
   const std::uint64_t words = static_cast<std::uint64_t>(first.size) / sizeof(std::uint32_t);
-  const std::uint64_t before = words < kHeaderWords ? words : kHeaderWords;  // words of the header before the turn
+  const std::uint64_t before = words < kHeaderWords ? words : kHeaderWords;  // header words before the ring's end
   const HeaderWords from(header);
   auto *begin = static_cast<std::uint32_t*>(first.data), *turned = static_cast<std::uint32_t*>(rest.data);
   for (std::uint64_t i = 0; i < kHeaderWords; ++i) (i < before ? begin[i] : turned[i - before]) = from.word[i];
@@ -39,9 +39,9 @@ __device__ inline void lay_out(const MessageHeader& header, const gpusock::Span&
   place.rest = rest.size == 0 ? nullptr : static_cast<float*>(rest.data) + (kHeaderWords - before);
 }
 
-/// Reserves room for what an op sends in its first pass, and offers it. False if that is to be tried again: there is no
-/// room yet. An error of the socket is left to the op. Reserved by the run's Net: the lane's own would end the
-/// reservation with the lane, while blocks may still write there. Block-collective.
+/// Reserves room for what an op sends in its first pass, and offers it. Returns false if there is no room yet: try
+/// again. On an error of the socket it returns true, and the op finds the error. It reserves by the run's Net: the
+/// lane's own Net would end the reservation with the lane, while blocks may still write there. Block-collective.
 __device__ inline bool try_offer(const OpAt& at, Place& place) {
   const auto block = gpusock::this_block();
   const bool open = threadIdx.x != 0 ||
@@ -62,13 +62,13 @@ __device__ inline bool try_offer(const OpAt& at, Place& place) {
   return true;
 }
 
-/// Waits until all lanes have ended so many steps: then no other op uses the channels any more. Block-collective.
+/// Waits until all lanes have ended `steps` steps: then no other op uses the channels any more. Block-collective.
 __device__ inline bool await_steps(const Run& run, ExchangeWords& words, std::uint64_t steps) {
   return block_awaits([&] { return has_version(words, steps); }, [&] { return has_failed(run); });
 }
 
-/// Offers room for all sends of a lane that may be written in place, in the step that the run's number says. False
-/// where the run has failed. Block-collective. It ends: where a ring has no room, blocks that compute find no offer.
+/// Offers room for all sends of a lane that may be written in place, in the step that the run's number names. Returns
+/// false if the run has failed. It ends: if a ring has no room, blocks that compute find no offer. Block-collective.
 __device__ inline bool offer_places(const Run& run, LaneSockets& sockets, ExchangeWords& words, int lane) {
   if (run.places == nullptr) return true;
   const int ops = run.lanes[lane].end - run.lanes[lane].begin;

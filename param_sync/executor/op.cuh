@@ -1,6 +1,6 @@
 #pragma once
 /// @file An op while a lane executes it, and what all kinds of ops use. All calls are block-collective, and return
-/// false where the run has failed.
+/// false if the run has failed.
 
 #include "param_sync/codec/own_share.cuh"
 #include "param_sync/executor/run.cuh"
@@ -9,21 +9,22 @@
 
 namespace param_sync::executor {
 
-/// How much is in one peek, reservation or send at most: the other end begins with it while the rest is made.
+/// The most floats in one peek, reservation or send: the other end begins with them while the rest is made.
 inline constexpr std::uint64_t kPieceFloats = 16 << 10;
 
-/// The two sockets that a lane uses now. It is counted into them until it uses others, not in each call. So other lanes
-/// use them as well, and fail() and the executor's end end its calls as before. All calls are block-collective.
+/// The two sockets that a lane uses now. The lane is counted into them until it uses others, not in each call
+/// (OwnedSocket). Other lanes may use them, too, and fail() and ~Executor still end the lane's calls. All calls are
+/// block-collective.
 struct LaneSockets {
   __device__ explicit LaneSockets(const Run& run)
       : in(gpusock::this_block(), run.net, -EBADF), out(gpusock::this_block(), run.net, -EBADF) {}
 
-  /// Before an op. Where a socket is not open, the op's calls say so.
+  /// Call it before an op. If a socket is not open, the op's calls return an error.
   __device__ void use_for(const LaneOp& op, const gpusock::Socket* sockets) {
     if (op.in != schedule::kNobody) in.change(sockets[op.in]);
     if (op.out != schedule::kNobody) out.change(sockets[op.out]);
   }
-  /// When the lane ends, before this object does: a channel is the executor's to close.
+  /// Call it when the lane ends. Otherwise the destructor would close the channels, which only the executor closes.
   __device__ void release() {
     in.release();
     out.release();
@@ -39,21 +40,21 @@ struct OpAt {
   LaneSockets& sockets;
   const LaneOp& op;
   int lane = 0;
-  int index = 0;  ///< in the lane
+  int index = 0;  ///< its index in the lane
   std::uint64_t pass = 0;
   gpusock::Deadline deadline;
-  std::uint64_t& words;  ///< of four bytes, that its message has after the header: known with the header
+  std::uint64_t& words;  ///< 4-byte words of its message after the header; set when the header is known
 
   __device__ gpusock::Socket in() const { return run.sockets[op.in]; }
   __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
   __device__ const gpusock::Net& in_net() const { return sockets.in.net(); }
   __device__ const gpusock::Net& out_net() const { return sockets.out.net(); }
-  /// What it moves is a part of this.
+  /// The array of which the op moves a part.
   __device__ float* data() const { return op.of_weights ? run.apply.weights : run.data; }
   __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
   __device__ std::uint64_t step() const { return run.number - 1; }
 
-  /// Of the message that the op sends or receives.
+  /// Returns the header of the message that the op sends or receives.
   __device__ MessageHeader header() const {
     MessageHeader header;
     header.chunk = static_cast<std::uint32_t>(op.chunk);
@@ -76,7 +77,7 @@ struct OpAt {
     return false;
   }
 
-  /// Another message has come than the schedule says.
+  /// Records that a message has come that is not the one in the schedule.
   __device__ __noinline__ void unexpected(const MessageHeader& expected, const MessageHeader& got) const {
     if (threadIdx.x != 0) return;
     fail(run, {.kind = ExecutionFailureKind::message,
@@ -89,8 +90,8 @@ struct OpAt {
   }
 };
 
-/// A header is written into a ring by these. Messages are multiples of 4 bytes long, no more: wherever one begins,
-/// words of 4 bytes are aligned, as a GPU requires, and the header's longer fields need not be.
+/// Headers are written into a ring by words of 4 bytes. A message's length is a multiple of 4, but not always of 8. So
+/// its words are always aligned, as a GPU requires, but the header's longer fields may not be.
 inline constexpr std::uint64_t kHeaderWords = sizeof(MessageHeader) / sizeof(std::uint32_t);
 static_assert(sizeof(MessageHeader) % sizeof(std::uint32_t) == 0 && sizeof(std::uint32_t) == sizeof(float));
 

@@ -10,7 +10,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// How far all lanes are, and how many chunks are on their way.
+/// Executes a schedule: knows how far all lanes are, and how many chunks are on their way.
 class Walk {
  public:
   explicit Walk(const schedule::Schedule& schedule) : schedule_(schedule) {

@@ -13,8 +13,8 @@ struct OpPlace {
   int index = 0;
 };
 
-/// Of a schedule that the checker accepts: such a schedule does the same in any order, so one order shows what each op
-/// finds.
+/// Returns such an order for a schedule that the checker accepts. A schedule like that does the same in any order, so
+/// one order shows what data each op finds.
 std::vector<OpPlace> order_of(const schedule::Schedule& schedule);
 
 }  // namespace param_sync::executor

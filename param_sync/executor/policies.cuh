@@ -1,13 +1,13 @@
 #pragma once
-/// @file What a schedule leaves open. Kernels that run lanes are templates of it, so that a run has no branch for what
-/// it does not use.
+/// @file What a schedule leaves open. Kernels that run lanes are templates of these types, so that a run has no branch
+/// for what it does not use.
 
 #include "param_sync/executor/admission/admission.cuh"
 #include "param_sync/codec/dense.hpp"
 
 namespace param_sync::executor {
 
-/// By value.
+/// The policies of lanes. Kernels take it by value.
 template <class U, class C = codec::Dense, class A = admission::Usual>
 struct Policies {
   using Update = U;

@@ -35,7 +35,7 @@ bool lanes_share_channels(const schedule::Rank& rank) {
   return shared;
 }
 
-/// Runs a parameter server's schedule, and finds which ops move weights: by rank, lane and op.
+/// Executes a parameter server's schedule, and finds which ops move weights: by rank, lane and op.
 class WeightsRun {
  public:
   using Flags = std::vector<std::vector<std::vector<bool>>>;
@@ -79,13 +79,13 @@ class WeightsRun {
     flags_[at(place.rank)][at(place.lane)].push_back(!op.is_signal() && chunks[at(op.chunk)]);
   }
 
-  std::vector<std::vector<bool>> chunks_;  // by rank: true if it is weights
-  Flags flags_;                            // grow as ops are done
+  std::vector<std::vector<bool>> chunks_;  // by rank and chunk: true if the chunk is weights
+  Flags flags_;                            // they grow as ops are done
   std::map<std::tuple<int, int, int>, std::deque<bool>> messages_;
 };
 
-/// The op adds to the same chunks as the one before it, and no op uses what the sum was between the two: such an op
-/// would come after the one before, and before this one. A signal may do so, since it uses no chunk.
+/// True if the op adds to the same chunks as the op before it, and no op uses the sum between the two: such an op would
+/// wait for the op before. A signal may wait for it, since it uses no chunk.
 bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t index) {
   const schedule::Op &before = rank.lanes[lane][index - 1], &op = rank.lanes[lane][index];
   if (before.kind != schedule::Kind::recv_reduce || op.kind != schedule::Kind::recv_reduce ||
@@ -102,7 +102,7 @@ bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t ind
   return true;
 }
 
-/// Makes one sum, in the order of ranks, of ops [begin, end) of a lane. The last one to arrive is added from its ring.
+/// Makes one sum in the order of ranks of ops [begin, end) of a lane. The data of the last op is added from its ring.
 void sum_in_rank_order(Program& program, int rank, const schedule::Lane& lane, std::size_t begin, std::size_t end,
                        int first_op) {
   if (end - begin < 2) return;

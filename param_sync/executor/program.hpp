@@ -12,44 +12,43 @@
 
 namespace param_sync::executor {
 
-/// A connection to another rank. It carries the messages of this number in both directions.
+/// A connection to another rank. It carries this channel's messages in both directions.
 struct Channel {
   int peer = 0;    ///< the other rank
   int number = 0;  ///< the same at both ranks (schedule::Op::channel)
-  /// By peer, then number.
+  /// Orders channels by peer, then by number.
   auto operator<=>(const Channel&) const = default;
 };
 
 /// The number of the channel to a peer on which only last words go (last_words.cuh): the last one.
 inline constexpr int kLastWordsChannel = std::numeric_limits<int>::max();
 
-/// An op. `in` and `out` are indices of channels, or schedule::kNobody.
+/// An op of a lane. `in` and `out` are indices of channels, or schedule::kNobody.
 struct LaneOp {
   schedule::Kind kind = schedule::Kind::send;  ///< what it does
-  int chunk = 0;                               ///< the first one
-  int count = 0;                               ///< of chunks; 0: a signal
-  int in = schedule::kNobody;                  ///< where it receives
-  int out = schedule::kNobody;                 ///< where it sends
+  int chunk = 0;                               ///< the first chunk
+  int count = 0;                               ///< number of chunks; 0: a signal
+  int in = schedule::kNobody;                  ///< the channel on which it receives
+  int out = schedule::kNobody;                 ///< the channel on which it sends
   int after_begin = 0;                         ///< what it waits for: Program::after[after_begin, after_end)
   int after_end = 0;                           ///< see after_begin
-  int reorder = kDirect;   ///< of a recv_reduce: the place of the reorder buffer where what arrives waits; or one below
-  int operands_begin = 0;  ///< of the op that makes the sum: Program::operands[operands_begin, operands_end), in rank
-                           ///< order
-  int operands_end = 0;    ///< see operands_begin
-  bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
+  int reorder = kDirect;    ///< of a recv_reduce: place of the reorder buffer for its data, or kDirect or kSums
+  int operands_begin = 0;   ///< of the op that makes the sum: Program::operands[operands_begin, operands_end)
+  int operands_end = 0;     ///< see operands_begin
+  bool of_weights = false;  ///< true if it moves, or makes, weights that are apart
 
   /// True if its message carries no chunk.
   GPUSOCK_FN bool is_signal() const { return count == 0; }
 
   static constexpr int kDirect = -1;  ///< what arrives is added at once
-  static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its operands
+  static constexpr int kSums = -2;    ///< this op's data completes a sum, and the op adds all operands
 };
 
-/// An operand of a sum of more than two ranks' data: a place of the lane's reorder buffer, or one of these.
+/// An operand of a sum of more than two ranks' data is a place of the lane's reorder buffer, or one of these constants.
 inline constexpr int kOperandArriving = -1;
 inline constexpr int kOperandOwn = -2;  ///< this rank's own data
 
-/// A lane that has completed so many ops of a pass.
+/// A lane, and how many ops of a pass it has completed.
 struct Reached {
   int lane = 0;  ///< the lane
   int ops = 0;   ///< how many of its ops
@@ -63,32 +62,32 @@ struct LaneOps {
 
 /// The ops of one rank, as kernels read them.
 struct Program {
-  int chunks = 1;              ///< of the tensor
+  int chunks = 1;              ///< chunks of the tensor
   std::vector<LaneOps> lanes;  ///< at least one
   std::vector<LaneOp> ops;     ///< lane after lane
-  std::vector<Reached> after;  ///< of all ops: LaneOp::after_begin
-  std::vector<int> operands;   ///< of all ops: LaneOp::operands_begin
-  int reorder_places = 0;      ///< of a lane's reorder buffer, at most
-  int reorder_chunks = 0;      ///< of a place
-  bool lanes_meet = false;     ///< no lane begins a pass before all have ended the pass before it: two lanes share a
-                               ///< direction of a channel, or signals say when another rank may send
+  std::vector<Reached> after;  ///< for all ops: see LaneOp::after_begin
+  std::vector<int> operands;   ///< for all ops, in rank order in each: see LaneOp::operands_begin
+  int reorder_places = 0;      ///< the most places of a lane's reorder buffer
+  int reorder_chunks = 0;      ///< the most chunks of a place
+  bool lanes_meet = false;     ///< true if no lane begins a pass before all lanes have ended the pass before it: two
+                               ///< lanes share a direction of a channel, or signals say when another rank may send
 };
 
 /// All channels that this rank has in any of the schedules, in order.
 std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
 
-/// How a schedule is executed where more is wanted than its result.
+/// What the execution of a schedule guarantees beyond its result.
 struct Execution {
-  /// Where a lane adds several ranks' data to the same chunks in ops that follow each other, it adds in the order of
-  /// ranks, its own data among them, whatever the order in which it receives; what comes too early waits in a reorder
-  /// buffer.
+  /// If ops of a lane that follow each other add several ranks' data to the same chunks, the lane adds in the order of
+  /// ranks, this rank's data included, whatever the order in which it receives. Data that comes too early waits in a
+  /// reorder buffer.
   bool rank_order = false;
-  /// Of a parameter server: weights are received, made and sent where they are used, not in the gradients' memory.
+  /// For a parameter server: weights are received, made and sent in their own memory, not in the gradients' memory.
   bool weights_apart = false;
 };
 
-/// `channels`: channels_of() these and other schedules. Throws schedule::Error where weights shall be apart, and an op
-/// moves weights and gradients together.
+/// Returns a rank's program. `channels`: channels_of() this and other schedules. Throws schedule::Error if weights are
+/// to be apart, and an op moves weights and gradients together.
 Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
                    const Execution& execution = {});
 
@@ -103,20 +102,20 @@ struct Floats {
 /// How a tensor is cut. Each chunk is a run of neighbouring floats: chunk i of C begins at float N * i / C. Each pass
 /// moves the next `unit_floats` of every chunk, so that what a pass moves of a chunk fits into a ring.
 struct Cut {
-  std::uint64_t floats = 0;       ///< of the tensor
-  std::uint64_t unit_floats = 1;  ///< of a chunk that a pass moves, at most
-  std::uint32_t chunks = 1;       ///< of the tensor
+  std::uint64_t floats = 0;       ///< floats of the tensor
+  std::uint64_t unit_floats = 1;  ///< the most floats of a chunk that a pass moves
+  std::uint32_t chunks = 1;       ///< chunks of the tensor
 
   /// The first float of a chunk.
   GPUSOCK_FN std::uint64_t chunk_begin(std::uint32_t chunk) const { return floats * chunk / chunks; }
 
-  /// At least one, so that ranks also meet where the tensor is empty.
+  /// Number of passes: at least one, so that ranks exchange messages even if the tensor is empty.
   GPUSOCK_FN std::uint64_t passes() const {
     const std::uint64_t largest = (floats + chunks - 1) / chunks;
     return largest == 0 ? 1 : (largest + unit_floats - 1) / unit_floats;
   }
 
-  /// What a pass moves of a chunk: empty where the chunk has ended.
+  /// The floats that a pass moves of a chunk: none once the chunk has ended.
   GPUSOCK_FN Floats part(std::uint32_t chunk, std::uint64_t pass) const {
     const std::uint64_t begin = chunk_begin(chunk), end = chunk_begin(chunk + 1), length = end - begin;
     const std::uint64_t from = pass * unit_floats < length ? pass * unit_floats : length;
@@ -132,7 +131,7 @@ struct Sent {
   /// Adds messages and floats.
   Sent& operator+=(const Sent& other);
 };
-/// `of_weights`: only weights that are apart, or all but these.
+/// Returns what a rank sends in a step. `of_weights`: only weights that are apart, or all but these.
 Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights);
 
 }  // namespace param_sync::executor

@@ -8,7 +8,7 @@
 
 namespace param_sync::executor {
 
-/// The block waits for the gradients of a step. How long that takes is the other kernels' matter. Block-collective.
+/// The block waits for the gradients of a step. There is no deadline: other kernels compute them. Block-collective.
 __device__ inline bool await_gradients(const Exchange& exchange, std::uint64_t step) {
   const DeviceWord ready(exchange.words->ready);
   const std::uint64_t wanted = exchange.ready_per_step * (step + 1);
@@ -22,7 +22,7 @@ struct Traffic {
   std::uint64_t received[2] = {};
   std::uint64_t in_place = 0;
 
-  /// `written`: a kernel has written what was sent into the ring.
+  /// Counts a message. `written`: kernels have written it into the ring.
   __device__ void add(const LaneOp& op, std::uint64_t words, bool written) {
     const std::uint64_t bytes = sizeof(MessageHeader) + words * sizeof(float);
     if (written) in_place += bytes;
@@ -40,7 +40,7 @@ struct Traffic {
   }
 };
 
-/// A lane has ended a step. The last one publishes the version. One thread, after a barrier.
+/// Counts that a lane has ended a step. The last lane publishes the version. One thread calls it, after a barrier.
 __device__ inline void end_step(const Exchange& exchange, std::uint64_t step, ExchangeTimes& times, int exchanges) {
   const std::uint64_t all = static_cast<std::uint64_t>(exchange.run.lane_count) * (step + 1);
   const DeviceWord ended(exchange.words->lanes_ended);
@@ -51,10 +51,10 @@ __device__ inline void end_step(const Exchange& exchange, std::uint64_t step, Ex
   DeviceWord(exchange.words->version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
 }
 
-/// What a lane has done in all steps.
+/// How much a lane has done in all steps.
 struct LaneCounts {
-  std::uint64_t position = 0;  ///< ops
-  std::uint64_t traced = 0;    ///< entries of its trace
+  std::uint64_t position = 0;  ///< completed ops
+  std::uint64_t traced = 0;    ///< entries in its trace
 };
 
 /// What a resident lane does between its ops in a step: it asks for admission, counts, and traces.
@@ -75,24 +75,24 @@ class StepOfLane {
       traffic_.add(op, words, is_written(own_.run, lane_, index, pass));
       trace(index, pass);
     }
-    admission_.after_op(op);  // after trace(): what it admits begins later than this op has ended
+    admission_.after_op(op);  // after trace(), so that an op that it admits begins after this op's end
     if (threadIdx.x != 0) return;
     // relaxed: it is only told
     SystemWord(own_.positions[blockIdx.x]).store(++counts_.position, cuda::memory_order_relaxed);
   }
 
-  /// What the lane does now has begun. One thread.
+  /// Notes that what the lane does now has begun. One thread.
   __device__ void begin() {
     if (step_ < own_.traced_steps) begin_ns_ = gpusock::clock_ns();
   }
-  /// It has ended.
+  /// Notes that it has ended. One thread.
   __device__ void trace(int index, std::uint64_t pass) {
     if (step_ >= own_.traced_steps) return;
     own_.trace[blockIdx.x * own_.trace_of_block + counts_.traced++] = {
         begin_ns_, gpusock::clock_ns(), step_, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(pass)};
   }
 
-  /// After the last op.
+  /// Call it after the last op.
   __device__ void end() { admission_.end(); }
   __device__ const Traffic& traffic() const { return traffic_; }
 
@@ -106,7 +106,7 @@ class StepOfLane {
   Traffic traffic_;
 };
 
-/// This lane's share of the sums become weights, when all lanes have ended. Block-collective.
+/// Makes weights of this lane's share of the sums, when all lanes have ended. Block-collective.
 template <class P>
 __device__ inline bool apply_share(const Exchange& exchange, const P& policies, int lane,
                                    StepOfLane<typename P::Admission>& of_lane) {
@@ -142,21 +142,21 @@ __device__ inline void run_steps(const Exchange* exchanges, int index, int count
   }
 }
 
-/// Before the first step. A block for each exchange.
+/// Runs before the first step, with a block for each exchange.
 template <class P>
 static __global__ void begin_codecs(const Exchange* exchanges, const P* policies) {
   const Run& run = exchanges[blockIdx.x].run;
   policies[blockIdx.x].codec.begin(run.apply.weights, run.cut.floats);
 }
 
-/// Resident. One block is one lane of one exchange; all of them run side by side. `policies`: by exchange.
+/// A resident kernel. Each block is one lane of one exchange; all of them run side by side. `policies`: by exchange.
 template <class P>
 static __global__ void run_exchanges(const Exchange* exchanges, const P* policies, int count, std::uint64_t steps,
                                      ExchangeTimes* times) {
   const int block = static_cast<int>(blockIdx.x);
   int index = 0;
   while (block >= exchanges[index].first_block + exchanges[index].run.lane_count) ++index;
-  Exchange exchange = exchanges[index];  // by value: each block counts its runs
+  Exchange exchange = exchanges[index];  // a copy: each block counts its runs
   const P own = policies[index];
   LaneSockets sockets(exchange.run);
   run_steps(exchanges, index, count, exchange, own, sockets, steps, *times);

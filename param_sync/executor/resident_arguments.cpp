@@ -37,7 +37,7 @@ void check_weights(const std::string& name, const schedule::Schedule& schedule, 
   }
 }
 
-/// Messages of two tensors would be mixed on a channel that both use in one direction.
+/// Refuses two tensors that use a channel in one direction: their messages would be mixed.
 void check_channels(const std::vector<schedule::Schedule>& schedules, int rank, std::span<const Exchanged> tensors) {
   std::map<std::pair<Channel, bool>, std::size_t> tensor_of;  // by channel, and whether it sends
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What Executor::prepare_resident() refuses before anything runs: what would be a lane's fault, a wait for ever
-/// or a wrong sum later.
+/// @file What Executor::prepare_resident() refuses before anything runs: arguments with which a lane would later fault,
+/// wait for ever or sum wrongly.
 
 #include "param_sync/executor/executor.hpp"
 
@@ -9,7 +9,7 @@
 
 namespace param_sync::executor {
 
-/// Throws gpusock::Error (EINVAL) that names the tensor and the member.
+/// Throws gpusock::Error (EINVAL), which names the tensor and the member, if an argument is invalid.
 void check_resident(const std::vector<schedule::Schedule>& schedules, const Settings& settings,
                     std::span<const Exchanged> tensors, const Residence& residence);
 

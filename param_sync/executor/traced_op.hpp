@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a resident lane tells of an op that it has done.
+/// @file What a resident lane records of an op that it has done.
 
 #include <cstdint>
 
@@ -11,8 +11,8 @@ struct TracedOp {
   std::uint64_t begin_ns;  ///< when it began to wait
   std::uint64_t end_ns;    ///< when it was complete
   std::uint64_t step;      ///< of the training, from 0
-  std::uint32_t op;  ///< its number in the lane; the number of ops: the lane's share of an all-reduce's sums is applied
-  std::uint32_t pass;  ///< of the step (Cut)
+  std::uint32_t op;        ///< its index in the lane; the number of ops: the update of an all-reduce's sums
+  std::uint32_t pass;      ///< of the step (Cut)
 };
 
 }  // namespace param_sync::executor

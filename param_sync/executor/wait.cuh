@@ -14,8 +14,8 @@ using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 /// A word that kernels share with the host.
 using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
-/// Pauses between two looks at a word. Each is twice as long as the one before, so that a wait that lasts leaves the
-/// processor to others' work.
+/// Pauses between two looks at a word. Each is twice as long as the one before, up to a limit, so that a long wait
+/// leaves the processor to other work.
 class Backoff {
  public:
   /// The first pause, and the longest one.
@@ -33,7 +33,7 @@ class Backoff {
   unsigned most_ns_;
 };
 
-/// Waits until `reached()`. False where `ended()` is true before that; it is called after each look. One thread.
+/// Waits until `reached()`. False if `ended()`, which it calls after each look, is true before that. One thread.
 template <class Reached, class Ended>
 __device__ inline bool await(Reached reached, Ended ended) {
   Backoff backoff;
@@ -44,7 +44,7 @@ __device__ inline bool await(Reached reached, Ended ended) {
   return true;
 }
 
-/// The same for a block, whose first thread looks. Block-collective.
+/// As await(), for a block whose first thread looks. Block-collective.
 template <class Reached, class Ended>
 __device__ inline bool block_awaits(Reached reached, Ended ended) {
   return __syncthreads_and(threadIdx.x != 0 || await(reached, ended)) != 0;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a group is made of, for the classes that add operations to it.
+/// @file The implementation of a group, for the classes that add operations to it.
 
 #include "param_sync/executor/executor.hpp"
 #include "param_sync/group.hpp"
@@ -15,26 +15,26 @@
 
 namespace param_sync {
 
-/// Places in the executor's list of schedules; broadcasts follow, by root.
+/// Indices in the executor's list of schedules. The broadcast from root r has index kBroadcast + r.
 enum GroupSchedule : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, kBroadcast };
 
-/// Without measure(): up to this size a sum takes the scheme with fewer rounds, as rounds then cost more than bytes.
+/// Without measure(), sums of at most this size take the scheme with fewer rounds, as rounds then cost more than bytes.
 inline constexpr std::size_t kSmallFloats = 8 << 10;
 
-/// Up to how many floats the scheme for small tensors is to be taken, where both were timed at these sizes, which
-/// ascend: the boundary that loses least, so that one bad time does not decide.
+/// Returns up to how many floats the scheme for small tensors is taken. `sizes` ascend; both schemes were timed at
+/// each. Takes the boundary with the smallest loss over all sizes, so that one bad time does not decide.
 std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const float> small_s,
                         std::span<const float> large_s);
 
-/// By which scheme a group all-reduces so many floats.
+/// Returns the scheme by which a group all-reduces `count` floats.
 std::string all_reduce_scheme(const GroupOptions& options, std::size_t count);
-/// Its schedule. Throws gpusock::Error (EINVAL).
+/// Returns the scheme's schedule. Throws gpusock::Error (EINVAL) if it is no all-reduce that suits these arguments.
 schedule::Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic);
 
 executor::Settings settings_of(int rank, const GroupOptions& options);
 
-/// What measure() sums, in memory that is made with the group: later, making some may wait for the kernels of other
-/// ranks of this process, which wait for this one.
+/// The memory of measure(). It is allocated with the group: a later allocation may wait for kernels of other ranks of
+/// this process, and these wait for this rank.
 struct Measured {
   static constexpr std::size_t kFloats[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
   static constexpr std::size_t kSizes = std::size(kFloats);
@@ -44,10 +44,10 @@ struct Measured {
   }
 
   gpusock::DeviceBuffer<float> data;
-  gpusock::Mapped<float> seconds;  ///< of both schemes, by size
+  gpusock::Mapped<float> seconds;  ///< times of the small scheme by size, then of the large one
 };
 
-/// True where "auto" has a choice.
+/// True if "auto" may choose between two schemes.
 inline bool has_choice(const GroupOptions& options) { return options.all_reduce == "auto" && !options.deterministic; }
 
 struct Group::Impl {
@@ -68,7 +68,7 @@ struct Group::Impl {
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   void connect(const std::vector<gpusock::Endpoint>& to);
 
-  /// Throws gpusock::Error (ENOTCONN).
+  /// Returns the executor. Throws gpusock::Error (ENOTCONN) if the group is not connected.
   executor::Executor& ready() {
     if (!connected) throw gpusock::Error(ENOTCONN, "an operation of a group that is not connected: call connect first");
     return executor;

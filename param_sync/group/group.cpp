@@ -100,7 +100,7 @@ void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
 }
 
 Group Group::from_environment(gpusock::Context& context, const GroupOptions& options) {
-  const gpusock::LinkKind link = gpusock::Endpoint::parse("127.0.0.1:0").link;  // GPUSOCK_LINK's
+  const gpusock::LinkKind link = gpusock::Endpoint::parse("127.0.0.1:0").link;  // from GPUSOCK_LINK
   const auto launch = bootstrap::read_launch();
   const auto others = bootstrap::make_bootstrap(launch.value_or(bootstrap::Launch{.size = 1}),
                                                 options.connect_timeout_ns);
@@ -157,7 +157,7 @@ bool Group::done(Operation operation) { return impl_->ready().done(operation); }
 TensorPart Group::part(int rank, std::size_t count) const {
   if (rank < 0 || rank >= impl_->nodes) refuse("the part of rank " + std::to_string(rank));
   const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
-  // count * i / nodes. The product count * i may be too large for a size.
+  // This is count * i / nodes, without the product count * i, which may overflow.
   const auto begin_of = [&](std::size_t i) { return count / nodes * i + count % nodes * i / nodes; };
   return {begin_of(index), begin_of(index + 1)};
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kSizes = Measured::kSizes;
 constexpr int kRepeats = 5;
 
-/// The runs of a measurement: each has what is left of the time for all.
+/// The runs of a measurement share one timeout: each run has what is left of it.
 class Runs {
  public:
   Runs(executor::Executor& executor, std::uint64_t timeout_ns)
@@ -28,7 +28,7 @@ class Runs {
   std::uint64_t timeout_ns_, start_ns_;
 };
 
-/// The least seconds of some runs; the first one is not counted.
+/// Returns the shortest of kRepeats runs in seconds. A run before them is not counted.
 double least_s(Runs& runs, GroupSchedule schedule, float* data, std::size_t count) {
   double least = 0;
   for (int repeat = -1; repeat < kRepeats; ++repeat) {
@@ -62,7 +62,7 @@ std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const floa
 std::size_t Group::measure(std::uint64_t timeout_ns) {
   Runs runs(impl_->ready(), timeout_ns);
   if (!impl_->measured) {
-    impl_->executor.give_up();  // a rank whose options leave a choice would wait for this one
+    impl_->executor.give_up();  // a rank whose options leave a choice would wait for this rank
     throw gpusock::Error(EINVAL, "measuring a group that has no choice: \"auto\" has one, where sums have any order");
   }
   auto& [data, seconds] = *impl_->measured;
@@ -70,7 +70,7 @@ std::size_t Group::measure(std::uint64_t timeout_ns) {
     seconds[i] = static_cast<float>(least_s(runs, kSmall, data.data(), Measured::kFloats[i]));
     seconds[kSizes + i] = static_cast<float>(least_s(runs, kLarge, data.data(), Measured::kFloats[i]));
   }
-  // All ranks choose by the same figures: those of all, as rank 0 has added them.
+  // All ranks choose by the same times: the sums over all ranks, as rank 0 has them.
   runs.run(kSmall, seconds.data(), seconds.size());
   runs.run(kBroadcast, seconds.data(), seconds.size());
   const std::vector<float> all(seconds.data(), seconds.data() + seconds.size());

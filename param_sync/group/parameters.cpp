@@ -15,7 +15,7 @@ std::size_t checked_size(std::span<const float> initial, executor::Executor& exe
   throw gpusock::Error(EINVAL, "parameters of 0 weights: give a value for each weight");
 }
 
-/// Differs, but for chance, where ranks use other weights, or the same with other values or another update.
+/// A hash that differs (except by chance) if ranks use other Parameters, other initial values or another update.
 std::uint32_t tag_of(std::span<const float> initial, const Update& update, std::uint32_t number) {
   std::uint64_t hash = fnv1a(&number, sizeof number);
   for (const float value : {update.learning_rate, update.momentum, update.scale}) {
@@ -50,7 +50,7 @@ struct Parameters::Impl {
   std::uint32_t tag;
   gpusock::DeviceBuffer<float> weights;  // of the part
   AnyUpdate made;
-  gpusock::DeviceBuffer<float> states;  // of the part's weights
+  gpusock::DeviceBuffer<float> states;  // states of these weights
   executor::Optimizing optimizing;
   std::uint64_t version = 0;
   Group::Operation last = 0;  // none
@@ -64,7 +64,7 @@ Parameters::~Parameters() {
   try {
     impl_->group.executor.wait(impl_->last);
   } catch (const gpusock::Error&) {
-    // The program has learned of it, or did not want to.
+    // The program has seen this error in wait(), or chose not to wait.
   }
 }
 

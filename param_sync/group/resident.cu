@@ -78,7 +78,7 @@ struct ResidentSums::Impl {
     executor->prepare_resident(exchanged, residence);
   }
 
-  /// A port is a whole number below 2^24, which a float holds as it is.
+  /// Gathers ports as floats: a float holds each whole number below 2^24 exactly.
   std::vector<gpusock::Endpoint> exchange_addresses() {
     group.wait(group.all_gather(ports.data(), ports.size(), of.options.connect_timeout_ns));
     std::vector<gpusock::Endpoint> all = of.addresses;
@@ -94,14 +94,14 @@ struct ResidentSums::Impl {
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<std::uint64_t> stop;
   gpusock::Mapped<float> ports;                // by rank
-  std::optional<executor::Executor> executor;  // ends before its memory does
+  std::optional<executor::Executor> executor;  // destroyed before the memory that it uses
   bool started = false;
 };
 
 ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns) try
     : impl_(std::make_unique<Impl>(group, tensors, timeout_ns)) {
 } catch (const gpusock::Error&) {
-  group.impl_->executor.give_up();  // the others wait for this rank in start()
+  group.impl_->executor.give_up();  // other ranks would wait for this one in start()
 }
 
 ResidentSums::~ResidentSums() = default;  // ~Executor sets `stop`

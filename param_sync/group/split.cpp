@@ -9,9 +9,9 @@
 namespace param_sync {
 namespace {
 
-constexpr int kColorMax = (1 << 24) - 1;  // a float holds each number up to it
+constexpr int kColorMax = (1 << 24) - 1;  // a float holds each whole number up to it exactly
 
-/// Each rank's number, which is at most kColorMax, by rank: one gathering of the group.
+/// Returns each rank's number (at most kColorMax), by rank: one all-gather of the group.
 std::vector<int> gather(Group& group, gpusock::DeviceBuffer<float>& memory, int own, std::uint64_t timeout_ns) {
   std::vector<float> numbers(memory.size());
   numbers[static_cast<std::size_t>(group.rank())] = static_cast<float>(own);
@@ -21,7 +21,7 @@ std::vector<int> gather(Group& group, gpusock::DeviceBuffer<float>& memory, int 
   return {numbers.begin(), numbers.end()};
 }
 
-/// A port of any address of the rank's host.
+/// Returns the same address with port 0, which stands for any free port.
 gpusock::Endpoint without_port(gpusock::Endpoint at) {
   at.port = 0;
   return at;

@@ -9,14 +9,14 @@ namespace param_sync {
 
 /// velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity.
 struct Sgd {
-  static constexpr const char* kName = "sgd";  ///< in messages
-  static constexpr int kStateFloats = 1;       ///< of a parameter: its velocity
+  static constexpr const char* kName = "sgd";  ///< the update's name in error messages
+  static constexpr int kStateFloats = 1;       ///< floats of state per parameter: the velocity
 
-  float learning_rate = 0;  ///< as UpdateSettings
-  float momentum = 0;       ///< as UpdateSettings
-  float scale = 0;          ///< as UpdateSettings
+  float learning_rate = 0;  ///< see UpdateSettings
+  float momentum = 0;       ///< see UpdateSettings
+  float scale = 0;          ///< see UpdateSettings
 
-  /// By the settings that a program has.
+  /// Makes the update from a program's settings.
   static constexpr Sgd of(const UpdateSettings& settings) {
     return {settings.learning_rate, settings.momentum, settings.scale};
   }

@@ -1,6 +1,6 @@
 #pragma once
-/// @file How ranks open connections to each other, in kernels: listen, connect until the peer is there, take callers,
-/// and exchange hellos: first messages of a fixed size. One thread makes all calls.
+/// @file How kernels of ranks open connections to each other: they listen, connect until the peer is there, take
+/// callers, and exchange hellos, which are first messages of a fixed size. One thread makes each call.
 
 #include "gpusock/device.cuh"
 #include "gpusock/greetings.cuh"
@@ -10,22 +10,22 @@
 
 namespace param_sync {
 
-/// Where a rank listens; in mapped memory.
+/// Where a rank listens, in mapped memory.
 struct Listening {
-  gpusock::Socket socket = -1;  ///< or why it does not listen, as a negated errno
+  gpusock::Socket socket = -1;  ///< the listener, or a negated errno that says why there is none
   gpusock::Endpoint at;
 };
 
-/// One block of one thread.
+/// Runs as one block of one thread.
 [[maybe_unused]] static __global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, int backlog,
                                                       Listening* listening) {
   listening->socket = net.listen(gpusock::this_thread(), at, backlog);
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
 }
 
-/// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just
-/// gone away. A loopback interface that is down stays down. A peer whose memory p2p cannot share is up, and later it
-/// cannot be shared either.
+/// True if an attempt that failed with `error` may succeed later: the peer or the network is not up yet, or the peer
+/// has just gone away. A loopback interface that is down stays down. A peer whose memory p2p cannot share is up, and
+/// p2p cannot share the memory later either.
 __device__ inline bool worth_retrying(std::int64_t error, const gpusock::Endpoint& to) {
   const bool loopback = to.family == 4 && to.address[0] == 127;
   const bool named_p2p = to.link == gpusock::LinkKind::p2p;
@@ -40,7 +40,7 @@ __device__ inline std::int64_t send_hello(const gpusock::Net& net, gpusock::Sock
   return sent < 0 ? sent : 0;
 }
 
-/// Sends this rank's hello and receives the peer's: 0, or a negated errno.
+/// Sends this rank's hello and receives the peer's. Returns 0, or a negated errno.
 template <class Hello>
 __device__ __noinline__ inline std::int64_t exchange_hellos(const gpusock::Net& net, gpusock::Socket socket,
                                                             const Hello& ours, Hello& theirs,
@@ -53,12 +53,12 @@ __device__ __noinline__ inline std::int64_t exchange_hellos(const gpusock::Net& 
   return got == static_cast<std::int64_t>(sizeof theirs) ? 0 : -ECONNRESET;
 }
 
-/// What connect_with_hello() returns if `goes_on` said that nobody needs the connection any more.
+/// The result of connect_with_hello() if `goes_on()` is false: the connection is not needed any more.
 inline constexpr gpusock::Socket kNotNeeded = -EINTR;
 
-/// Connects to a rank and exchanges hellos. Tries again until the deadline while the peer may still come. Returns the
-/// socket, kNotNeeded once `goes_on()` is false, or a negated errno. At the deadline that is what the last attempt was
-/// answered, since this says more than -ETIMEDOUT.
+/// Connects to a rank and exchanges hellos. Tries again until the deadline if an attempt is worth_retrying(). Returns
+/// the socket, kNotNeeded once `goes_on()` is false, or a negated errno. At the deadline it returns the error of the
+/// last attempt that was answered, since this says more than -ETIMEDOUT.
 template <class Hello, class GoesOn>
 __device__ inline gpusock::Socket connect_with_hello(const gpusock::Net& net, const gpusock::Endpoint& to,
                                                      const Hello& ours, Hello& theirs, gpusock::Deadline deadline,
@@ -81,11 +81,11 @@ __device__ inline gpusock::Socket connect_with_hello(const gpusock::Net& net, co
   return kNotNeeded;
 }
 
-/// The next caller whose hello has come: its socket, or a negated errno. -ETIMEDOUT also once `goes_on()` is false.
+/// Returns the next caller whose hello has come, or a negated errno: -ETIMEDOUT also once `goes_on()` is false.
 ///
-/// `is_connecting()`: true while another block of this rank still connects to peers, by the same deadline. Peers that
-/// have not come may wait for the rank that this block waits for. So where the deadline has passed, this call lets the
-/// other block fail first: its failure names a rank that cannot be reached.
+/// `is_connecting()`: true while another block of this rank still connects to peers, by the same deadline. A peer that
+/// has not come may itself wait for the rank that the other block cannot reach. So after the deadline this call lets
+/// the other block fail first: its failure names the rank that cannot be reached.
 template <class Hello, class GoesOn, class IsConnecting>
 __device__ inline gpusock::Socket next_caller(gpusock::Greetings<Hello>& greetings, Hello& theirs,
                                               gpusock::Deadline deadline, GoesOn goes_on, IsConnecting is_connecting) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Why the kernels of a rank ended early: recorded once, by the first kernel that fails, and read by the host.
+/// @file Why the kernels of a rank ended early. The first kernel that fails writes this record, and the host reads it.
 ///
 ///   label  operation                       order    scope   partner  data protected
 ///   F1     failed.compare_exchange, load   relaxed  device  F1       nothing: it only decides who writes the record
@@ -16,11 +16,11 @@
 
 namespace param_sync {
 
-/// In mapped memory. `What` is trivially copyable.
+/// The record, in mapped memory. `What` is trivially copyable.
 template <class What>
 struct FailureRecord {
-  std::uint64_t recorded = 0;  ///< not 0 once `what` is whole
-  What what;                   ///< why they ended
+  std::uint64_t recorded = 0;  ///< not 0 once `what` is complete
+  What what;                   ///< why the kernels ended
 };
 
 /// True if a kernel has failed. `failed`: in device memory. One thread.
@@ -36,7 +36,7 @@ __device__ inline bool is_first_to_fail(std::uint64_t& failed) {
       expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed);  // F1
 }
 
-/// Records `what` if nothing was recorded before; else false. One thread.
+/// Records `what` if nothing was recorded before; else returns false. One thread.
 template <class What>
 __device__ inline bool record_failure(std::uint64_t& failed, FailureRecord<What>& record, const What& what) {
   if (!is_first_to_fail(failed)) return false;
@@ -46,7 +46,7 @@ __device__ inline bool record_failure(std::uint64_t& failed, FailureRecord<What>
   return true;
 }
 
-/// True if a failure is recorded; then the record is whole. For the host.
+/// True if a failure is recorded; then the record is complete. The host calls it.
 template <class What>
 bool is_recorded(FailureRecord<What>& record) {
   return cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>(record.recorded).load(cuda::memory_order_acquire) !=

@@ -11,18 +11,18 @@
 
 namespace param_sync {
 
-/// A socket in device memory. `Handle`: the model checker has words of 64 bits.
+/// A socket in device memory. `Handle` is a parameter since the model checker uses words of 64 bits.
 template <class Handle = gpusock::Socket>
 class SharedSocket {
  public:
-  /// `socket` outlives it.
+  /// The `socket` outlives this object.
   __device__ explicit SharedSocket(const Handle& socket) : socket_(const_cast<Handle&>(socket)) {}
 
   /// The socket; negative while its connection is not open.
   __device__ Handle get() const { return socket_.load(cuda::memory_order_acquire); }  // U2, pairs with U1
   /// True once the connection is open.
   __device__ bool is_open() const { return get() >= 0; }
-  /// Says that the connection is open.
+  /// Publishes the socket of a connection that is open.
   __device__ void set(Handle socket) const { socket_.store(socket, cuda::memory_order_release); }  // U1, pairs with U2
 
  private:

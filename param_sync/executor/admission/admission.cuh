@@ -1,14 +1,14 @@
 #pragma once
-/// @file When an op of a resident lane may begin: when all rules of a list say so. A new rule is a file like
-/// credits.cuh, and a type in the list here.
+/// @file When an op of a resident lane may begin: when all rules of a list allow it. To add a rule, write a file like
+/// credits.cuh and add its type to the list here.
 
 #include "param_sync/executor/admission/credits.cuh"
 #include "param_sync/executor/admission/priority.cuh"
 
 namespace param_sync::executor::admission {
 
-/// Rules for one lane in one step. Each is made of what asks, and hears of each op before it begins, when it may wait,
-/// or end the run by false; when it is complete; and of the end of the step. Block-collective.
+/// The rules for one lane in one step. before_op() of a rule may wait, or end the run by returning false. after_op() is
+/// called when the op is complete, and end() at the end of the step. Block-collective.
 template <class... Rules>
 class Admission : Rules... {
  public:
@@ -19,11 +19,11 @@ class Admission : Rules... {
   __device__ void end() { (Rules::end(), ...); }
 };
 
-/// Ops wait for nothing.
+/// No rules: ops begin at once.
 using Anyone = Admission<>;
 
-/// Layers that are needed first go first, and so many senders as an owner has credits. Both are off where an Exchange
-/// says so.
+/// Layers that are needed first send first, and an owner has at most as many senders as credits. An Exchange can turn
+/// off both (gives_way, credits).
 using Usual = Admission<Priority, Credits>;
 
 }  // namespace param_sync::executor::admission

@@ -1,12 +1,12 @@
 #pragma once
-/// @file An owner lets as many ranks send to it at a time as it has credits, for all exchanges together.
+/// @file An owner lets only as many ranks send to it at the same time as it has credits, for all exchanges together.
 /// (Receiver-driven credits against incast, as by pHost: Gao et al., 2015.)
 
 #include "param_sync/executor/admission/asking.cuh"
 
 namespace param_sync::executor::admission {
 
-/// An op that lets another rank send takes a credit, and the op that adds what comes frees it.
+/// An op that lets another rank send takes a credit, and the op that adds what that rank sends frees it.
 class Credits {
  public:
   __device__ explicit Credits(const Asking& asking) : asking_(asking) {}
@@ -25,8 +25,8 @@ class Credits {
   __device__ void end() const {}
 
  private:
-  /// Waits for a credit. Exchanges before this one get theirs first. The wait ends: a rank that was let send waits for
-  /// no other credit. Its messages have a lane of their own, and the lane that adds them gives way to no other one.
+  /// Waits for a credit. Exchanges before this one get theirs first. The wait ends: a rank that may send waits for no
+  /// other credit, its messages have a lane of their own, and the lane that adds them gives way to no other.
   __device__ bool take() const {
     bool taken = true;
     if (threadIdx.x == 0) {

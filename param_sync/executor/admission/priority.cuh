@@ -1,5 +1,5 @@
 #pragma once
-/// @file Sends of an exchange wait while one before it has something to send, so that the layers whose weights are
+/// @file Sends of an exchange wait while an exchange before it has something to send. So the layers whose weights are
 /// needed first are exchanged first. (Jayarajan et al., "Priority-based Parameter Propagation for Distributed DNN
 /// Training", MLSys 2019.)
 
@@ -23,8 +23,8 @@ class Priority {
     leading_ = ops.begin != ops.end && leads(asking.own.run.ops[ops.begin]);
   }
 
-  /// The first exchange waits for none; what it sends is received in the end, since lanes that receive wait for no
-  /// other exchange. So do the others' turns come.
+  /// The wait always ends. The first exchange waits for no other one. What it sends is received in the end, since lanes
+  /// that receive wait for no other exchange. So the turn of each later exchange comes.
   __device__ bool before_op(const executor::LaneOp& op) {
     if (leading_ && !leads(op)) end();
     if (!sends_chunks(op)) return true;
@@ -58,7 +58,7 @@ class Priority {
   }
 
   Asking asking_;
-  bool leading_ = false;  ///< the lane has done nothing yet but such sends
+  bool leading_ = false;  ///< true while the lane has done only sends for which leads() is true
 };
 
 }  // namespace param_sync::executor::admission
