@@ -9,7 +9,7 @@
 namespace param_sync::bootstrap {
 namespace {
 
-/// All addresses are known beforehand.
+/// A bootstrap in which all addresses are known in advance.
 class PeerList : public Bootstrap {
  public:
   PeerList(const std::vector<std::string>& peers, int rank) {

@@ -12,7 +12,7 @@ namespace {
   throw gpusock::Error(EINVAL, "the list of hosts \"" + std::string(list) + "\": " + why);
 }
 
-/// The parts of `text` between the commas that stand outside brackets.
+/// Splits `text` at the commas outside brackets.
 std::vector<std::string_view> split_outside_brackets(std::string_view text) {
   std::vector<std::string_view> parts;
   int depth = 0;
@@ -43,7 +43,7 @@ std::string padded(std::size_t number, std::size_t width) {
   return std::string(width > digits.size() ? width - digits.size() : 0, '0') + digits;
 }
 
-/// The numbers of "01-03,7", as they are written in names.
+/// Expands ranges such as "01-03,7" into numbers as names contain them.
 std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view list) {
   std::vector<std::string> numbers;
   for (const std::string_view range : split_outside_brackets(ranges)) {
@@ -58,7 +58,7 @@ std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view
   return numbers;
 }
 
-/// The names of one entry, which may hold any number of brackets: the first one varies slowest.
+/// Returns the names of one entry, which may have any number of brackets. The numbers of the first one change slowest.
 std::vector<std::string> expand_entry(std::string_view entry, std::string_view list) {
   std::vector<std::string> names{""};
   while (!entry.empty()) {

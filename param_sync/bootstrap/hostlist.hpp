@@ -1,5 +1,5 @@
 #pragma once
-/// @file Lists of hosts as Slurm writes them.
+/// @file Expands lists of hosts as Slurm writes them.
 
 #include <string>
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace param_sync::bootstrap {
 
-inline constexpr std::size_t kHostsMax = 65536;  ///< a list of more is refused
+inline constexpr std::size_t kHostsMax = 65536;  ///< most hosts of a list
 
-/// The hosts of a list, in its order: names with commas, where each may hold ranges in brackets, as in
-/// "login,rack[0-1]node[01-03,7]". Numbers keep their width. Throws gpusock::Error (EINVAL) that shows what cannot be.
+/// Returns the hosts of a list, in its order. The list has names with commas between them, each with any ranges in
+/// brackets: "login,rack[0-1]node[01-03,7]". Numbers keep their width. Throws gpusock::Error (EINVAL) if it is invalid.
 std::vector<std::string> expand_hosts(std::string_view list);
 
 }  // namespace param_sync::bootstrap

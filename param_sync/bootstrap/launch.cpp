@@ -13,11 +13,11 @@
 namespace param_sync::bootstrap {
 namespace {
 
-/// What a launcher calls rank and size.
+/// The names of a launcher's variables for rank and size.
 struct Names {
   const char* rank;
   const char* size;
-  bool size_alone = false;  // salloc and sbatch set the size for their shell, which is no task
+  bool size_alone = false;  // true: size without rank is ignored (salloc and sbatch set it for their shell, not a task)
 };
 constexpr Names kOurs{"GPUSOCK_RANK", "GPUSOCK_SIZE"};
 constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
@@ -40,7 +40,7 @@ std::vector<std::string> split(const std::string& list) {
   return all;
 }
 
-/// A variable's text; one that is empty counts as not set, so that a script may clear it.
+/// Returns a variable's text, "" if it is not set. An empty variable counts as not set, so that scripts can clear it.
 std::string text(const Environment& variable, const char* name) {
   const char* value = variable(name);
   return value == nullptr ? "" : value;
@@ -56,7 +56,7 @@ int number(const Environment& variable, const char* name, int max) {
   return result;
 }
 
-/// Rank and size by one launcher's names; nothing where it is not at work.
+/// Returns rank and size from one launcher's variables; nullopt if that launcher has not set them.
 std::optional<Launch> identity(const Environment& variable, const Names& names) {
   const bool has_rank = !text(variable, names.rank).empty();
   const bool has_size = !text(variable, names.size).empty();
@@ -77,8 +77,8 @@ std::optional<Launch> identity(const Environment& variable, const Names& names) 
   return launch;
 }
 
-/// The identity that counts. Slurm's yields to the others: its tasks are what mpirun and torchrun start their
-/// ranks from.
+/// Returns the rank and size that count. Slurm's count only if no other launcher has set any: mpirun and torchrun start
+/// their ranks from Slurm's tasks.
 std::optional<Launch> identity(const Environment& variable) {
   std::optional<Launch> first;
   for (const Names& names : {kOurs, kOpenMpi, kTorch}) {
@@ -105,7 +105,7 @@ void take_peers(const std::string& list, Launch& launch) {
                   launch.peers.size(), launch.size));
 }
 
-/// torchrun's agents keep MASTER_PORT for a store of their own, and say so: then the next port is ours.
+/// Returns where ranks meet: at MASTER_PORT, or at the next port if torchrun's agents say that they use MASTER_PORT.
 std::string torch_rendezvous(const Environment& variable, const std::string& host) {
   const bool taken = text(variable, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   const int port = number(variable, "MASTER_PORT", kPortMax);
@@ -119,7 +119,7 @@ std::string torch_rendezvous(const Environment& variable, const std::string& hos
   return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", port + (taken ? 1 : 0));
 }
 
-/// The first host of the step, on which Slurm puts rank 0, and a port that other jobs there hardly use.
+/// Returns the step's first host, on which Slurm puts rank 0, and a port that other jobs on that host rarely use.
 std::string slurm_rendezvous(const Environment& variable) {
   struct {
     const char* list;

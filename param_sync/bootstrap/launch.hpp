@@ -9,33 +9,33 @@
 
 namespace param_sync::bootstrap {
 
-inline constexpr int kRanksMax = 64;  ///< of a launcher
+inline constexpr int kRanksMax = 64;  ///< most ranks of a run
 
-/// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the ranks find each other; none
-/// where there is one rank only.
+/// The settings of a launcher. Exactly one of `peers`, `rendezvous` and `pmix` says how the ranks find each other; none
+/// is needed if there is only one rank.
 struct Launch {
-  int rank = 0;                      ///< of this process
-  int size = 0;                      ///< 0: only PMIx knows
+  int rank = 0;                      ///< rank of this process
+  int size = 0;                      ///< number of ranks; 0: only PMIx knows it
   std::string source{};              ///< the variable that holds the rank, for messages
   std::vector<std::string> peers{};  ///< HOST:PORT of each rank
   std::string rendezvous{};          ///< HOST:PORT where rank 0 waits for the others
-  bool pmix = false;                 ///< by PMIx, which may also know the rank and size better
+  bool pmix = false;                 ///< true: by PMIx, whose rank and size count instead of those above
 };
 
-/// What is wrong with a list of the ranks' addresses, or nothing: two ranks have the same.
+/// Says which two ranks have the same address in a list of the ranks' addresses. Empty if all differ.
 std::string problem_of_peers(const std::vector<std::string>& peers);
 
-/// A variable's value, or nullptr: std::getenv, or a test's.
+/// Returns a variable's value, or nullptr: std::getenv, or a function of a test.
 using Environment = std::function<const char*(const char*)>;
 
-/// What the environment says; nothing where no launcher is at work. `with_pmix`: could PMIx be asked. The rank is,
-/// first of all, GPUSOCK_RANK (with GPUSOCK_SIZE), OMPI_COMM_WORLD_RANK (OMPI_COMM_WORLD_SIZE), RANK (WORLD_SIZE) or
-/// SLURM_PROCID (SLURM_NTASKS); PMIX_RANK alone will do with PMIx. The ranks meet by GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS,
-/// PMIx, MASTER_ADDR and MASTER_PORT, or on the first host of Slurm's list. Throws gpusock::Error (EINVAL) that names
-/// the variables where they are half set or contradict each other.
+/// Reads the environment. Returns nullopt if no launcher has set it. `with_pmix` is true if PMIx can be asked. The rank
+/// is the first of these that is set: GPUSOCK_RANK (with GPUSOCK_SIZE), OMPI_COMM_WORLD_RANK (OMPI_COMM_WORLD_SIZE),
+/// RANK (WORLD_SIZE), SLURM_PROCID (SLURM_NTASKS); with PMIx, PMIX_RANK alone is enough. The ranks meet by the first of
+/// GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS, PMIx, MASTER_ADDR with MASTER_PORT, and the first host of Slurm's list. Throws
+/// gpusock::Error (EINVAL), which names the variables, if they are incomplete or contradict each other.
 std::optional<Launch> read_launch(const Environment& variable, bool with_pmix);
 
-/// The same of this process's environment. PMIx is asked if the library was built with it and libpmix is installed.
+/// Reads this process's environment. Asks PMIx if the library was built with it and libpmix is installed.
 std::optional<Launch> read_launch();
 
 }  // namespace param_sync::bootstrap

@@ -20,8 +20,8 @@ gpusock::Endpoint endpoint_of(const in_addr& address) {
   return endpoint;
 }
 
-/// The sender's address on the way to a network that is reserved for documentation (RFC 5737). Connecting a datagram
-/// socket sends nothing.
+/// Returns the local address of the route to a network that is reserved for documentation (RFC 5737). Connecting a
+/// datagram socket sends nothing.
 std::optional<gpusock::Endpoint> address_to_far_hosts() {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;

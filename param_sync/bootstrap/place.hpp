@@ -1,5 +1,5 @@
 #pragma once
-/// @file The places where ranks are or meet, as a launcher's variables say them.
+/// @file Reads the addresses of ranks, and of the place where they meet, that a launcher's variables give.
 
 #include "gpusock/endpoint.hpp"
 
@@ -7,10 +7,10 @@
 
 namespace param_sync::bootstrap {
 
-/// Endpoint::parse() of what a launcher's variables say. Throws gpusock::Error: (EINVAL) it is no place; (ENOENT) its
-/// name is not known.
+/// Endpoint::parse() of an address from a launcher's variables. Throws gpusock::Error: EINVAL if it is no address,
+/// ENOENT if its host name is unknown.
 gpusock::Endpoint parse_place(const std::string& text);
-/// Throws gpusock::Error (EINVAL) where it has no port, by which others could find it.
+/// Throws gpusock::Error (EINVAL) if `place` has no port: other ranks could not find it. `text` is for the message.
 void need_port(const gpusock::Endpoint& place, const std::string& text);
 
 }  // namespace param_sync::bootstrap

@@ -22,14 +22,14 @@ namespace {
 
 constexpr const char* kKey = "gpusock.listens";
 
-/// libpmix, loaded at run time: programs run, and are bundled, without it.
+/// libpmix, loaded at run time, so that programs can run and be bundled without it.
 class Library {
  public:
   Library() : handle_(dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL)) {}
 
   bool loaded() const { return handle_ != nullptr; }
 
-  /// `like` is the function's declaration; it is not called.
+  /// The second argument only gives the function's type. It is not called.
   template <class Function>
   Function* find(const char* name, Function*) const {
     auto* function = reinterpret_cast<Function*>(dlsym(handle_, name));
@@ -38,7 +38,7 @@ class Library {
   }
 
  private:
-  void* handle_;  // stays loaded: its threads do not like it to go
+  void* handle_;  // never unloaded: its threads may still run
 };
 
 const Library& library() {
@@ -54,7 +54,7 @@ void check(pmix_status_t status, const std::string& what) {
                                         GPUSOCK_PMIX(PMIx_Error_string)(status)));
 }
 
-/// What PMIx has allocated goes back as malloc's.
+/// A value that PMIx has allocated by malloc. The destructor frees it.
 struct Value {
   pmix_value_t* value = nullptr;
   ~Value() {
@@ -64,7 +64,7 @@ struct Value {
   }
 };
 
-/// This process as PMIx knows it, from its start to its end there.
+/// This process as a client of PMIx, from PMIx_Init to PMIx_Finalize.
 class Session {
  public:
   Session() {
@@ -77,7 +77,7 @@ class Session {
 
   int rank() const { return static_cast<int>(self_.rank); }
 
-  /// One of the job's numbers.
+  /// Returns a number that PMIx keeps for the job.
   int job_number(const char* key) const {
     Value got;
     const pmix_proc_t job = of_rank(PMIX_RANK_WILDCARD);
@@ -102,7 +102,7 @@ class Session {
     return got.value->type == PMIX_STRING && got.value->data.string != nullptr ? got.value->data.string : "";
   }
 
-  /// Calls `done` with `argument` once all processes have come here, with what each has published.
+  /// Calls `done` with `argument` once all processes have called meet() and their published texts are there.
   void meet(pmix_op_cbfunc_t done, void* argument) {
     std::memset(&collect_, 0, sizeof collect_);
     std::strncpy(collect_.key, PMIX_COLLECT_DATA, PMIX_MAX_KEYLEN);
@@ -121,11 +121,11 @@ class Session {
   }
 
   pmix_proc_t self_;
-  pmix_proc_t all_;  // these two are PMIx's until the meeting ends
+  pmix_proc_t all_;  // PMIx uses all_ and collect_ until the meeting ends
   pmix_info_t collect_;
 };
 
-/// Waits for a callback of PMIx's thread, which may come after all waiting has ended: so it is held by both.
+/// The state of a wait for PMIx's callback. Both sides own it, since the callback may come after the wait has ended.
 struct FenceCompletion {
   std::mutex mutex;
   std::condition_variable changed;
@@ -173,7 +173,7 @@ class PmixBootstrap : public Bootstrap {
     session_.publish(address_.host_port());
     auto held = std::make_unique<std::shared_ptr<FenceCompletion>>(arrival_);
     session_.meet(&FenceCompletion::complete, held.get());
-    static_cast<void>(held.release());  // complete() has it now
+    static_cast<void>(held.release());  // complete() owns it now
     await();
     std::vector<gpusock::Endpoint> all;
     all.reserve(static_cast<std::size_t>(size_));

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Ranks that a launcher with PMIx has started (mpirun, srun --mpi=pmix): rank, size and addresses come from it.
+/// @file Bootstrap for ranks of a launcher with PMIx (mpirun, srun --mpi=pmix): PMIx gives rank, size and addresses.
 
 #include "param_sync/bootstrap/bootstrap.hpp"
 
@@ -8,7 +8,7 @@ namespace param_sync::bootstrap {
 /// True if PMIx can be used here: the library was built with it, and libpmix is installed.
 bool pmix_is_there();
 
-/// Asks PMIx for rank and size. The job's end is announced to PMIx when the result goes. Throws gpusock::Error.
+/// Asks PMIx for rank and size. The result's destructor tells PMIx that this process ends. Throws gpusock::Error.
 std::unique_ptr<Bootstrap> make_pmix_bootstrap(std::uint64_t timeout_ns);
 
 }  // namespace param_sync::bootstrap

@@ -16,20 +16,20 @@ using gpusock::Deadline;
 using gpusock::Endpoint;
 using gpusock::kWaitAll;
 
-constexpr std::uint64_t kGreetingNs = 5'000'000'000;  // from a guest's connection to its greeting
-constexpr std::uint64_t kFarewellNs = 1'000'000'000;  // in which the end of a node that has died arrives
+constexpr std::uint64_t kGreetingNs = 5'000'000'000;  // longest time from a guest's connection to its greeting
+constexpr std::uint64_t kFarewellNs = 1'000'000'000;  // longest wait for the end of a dead rank's connection
 constexpr auto kRetry = std::chrono::milliseconds(10);
 
 gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
-  options.p2p = false;  // a few messages
+  options.p2p = false;  // not worth it for a few messages
   options.sockets_max = 4 * kRanksMax;
-  options.connections_max = 2 * kRanksMax;  // guests, and others that knock
+  options.connections_max = 2 * kRanksMax;  // guests, and other programs that connect
   options.observe.clear();
   return options;
 }
 
-/// The same port on another address.
+/// Returns the address of `to` with the port and link of `endpoint`.
 Endpoint moved(const Endpoint& endpoint, const Endpoint& to) {
   Endpoint result = to;
   result.port = endpoint.port;
@@ -64,7 +64,7 @@ void Rendezvous::fail_to_open(const std::string& what, bool listening, const End
   throw MeetingFailure(interrupted_ ? ECANCELED : -socket_, what, listening, at);
 }
 
-/// The place to meet. Its name may become known only once rank 0 is up (Kubernetes), so this tries again.
+/// Returns the place to meet. Its name may be unknown until rank 0 runs (Kubernetes), so this tries until the deadline.
 Endpoint Rendezvous::look_up() const {
   while (true) {
     try {
@@ -84,8 +84,8 @@ Endpoint Rendezvous::look_up() const {
 
 Endpoint Rendezvous::where_to_listen() {
   rank_ == 0 ? open() : reach();
-  // With a secret a rank may be reached on all its addresses; the name of rank 0's may mean loopback on its own host
-  // alone.
+  // With a secret a rank listens on all its addresses: the name of rank 0's host may mean loopback on that host, and
+  // only there.
   return context_.options().secret.empty() ? moved({}, local_) : everywhere(local_);
 }
 
@@ -98,7 +98,7 @@ void Rendezvous::open() {
         "rank 0 cannot wait for the other ranks at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
         true, at);
   }
-  // Of a name with several addresses, the one that this host has.
+  // If the name has several addresses, this is the one that this host has.
   if (context_.options().secret.empty()) net_.getsockname(socket_, local_);
 }
 
@@ -121,15 +121,15 @@ std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
   return rank_ == 0 ? introduce_guests(mine) : be_introduced(mine);
 }
 
-/// True if the guest's connection has ended by then. A guest that lives says nothing after its greeting.
+/// True if the guest's connection ends before `by`. A guest that lives sends nothing after its greeting.
 bool Rendezvous::has_left(gpusock::Socket guest, Deadline by) const {
   char byte;
   const std::int64_t got = net_.recv(gpusock::this_thread(), guest, &byte, sizeof byte, 0, by);
   return got <= 0 && got != -EAGAIN && got != -ETIMEDOUT;
 }
 
-/// True if the guest is a rank of this run that was missing. Other programs are ignored; an invalid greeting of a rank
-/// ends the run. A rank that has died and was started again takes its place back.
+/// True if the guest is a rank of this run that was missing. Ignores other programs. An invalid greeting of a rank ends
+/// the run. A rank that has died and was started again takes its place back.
 bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
   if (greeting.magic != kRendezvousMagic) {
@@ -139,7 +139,7 @@ bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, st
   const gpusock::Socket before = can_be(greeting, size_) ? guests[greeting.rank].socket : -1;
   const bool replaces = before >= 0 && has_left(before, Deadline::after_ns(kFarewellNs));
   const bool twice = before >= 0 && !replaces;
-  if (twice && has_left(socket, Deadline::now())) {  // the one that died, which was heard after the other
+  if (twice && has_left(socket, Deadline::now())) {  // the rank that died, whose greeting came after its successor's
     net_.close(thread, socket);
     return false;
   }
@@ -184,7 +184,7 @@ std::vector<Endpoint> Rendezvous::introduce_guests(const Endpoint& mine) {
   answer.fits = 1;
   std::vector<Endpoint> all;
   for (const Guest& guest : guests) {
-    // A guest on this host may know this host by its loopback address, which no other host has.
+    // A guest on this host may give a loopback address, by which other hosts cannot reach it.
     Endpoint at = guest.listens.is_loopback() && !local_.is_loopback() ? moved(guest.listens, local_) : guest.listens;
     answer.listens[all.size()] = at;
     all.push_back(at);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Ranks that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
+/// @file Bootstrap for ranks that know only where rank 0 is: each tells it its own address and gets all addresses.
 
 #include "param_sync/bootstrap/bootstrap.hpp"
 
@@ -10,7 +10,7 @@ namespace param_sync::bootstrap {
 
 struct Greeting;
 
-/// Over sockets of this host thread: authenticated by GPUSOCK_SECRET, without which rank 0 can be met on loopback only.
+/// Uses sockets of host threads. GPUSOCK_SECRET authenticates the ranks; without it they can meet on loopback only.
 class Rendezvous : public Bootstrap {
  public:
   /// `at` is the HOST:PORT at which rank 0 waits for the others.
@@ -41,8 +41,8 @@ class Rendezvous : public Bootstrap {
   gpusock::Context context_;
   gpusock::Net net_;
   gpusock::Deadline deadline_;
-  gpusock::Socket socket_ = -1;  ///< rank 0: the listener; others: the connection to it
-  gpusock::Endpoint local_;      ///< this host's address towards the others
+  gpusock::Socket socket_ = -1;  ///< rank 0: the listener; other ranks: the connection to rank 0
+  gpusock::Endpoint local_;      ///< the address by which the other ranks reach this host
   std::atomic<bool> interrupted_{false};
 };
 

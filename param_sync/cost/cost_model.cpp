@@ -8,14 +8,14 @@ namespace param_sync::cost {
 
 namespace {
 
-/// Ops of a lane that follow each other, and their chunks. Where a lane sends to a rank and then receives from it, both
-/// go at the same time.
+/// The messages of a lane that follow each other, and their chunks. If a lane sends to a rank and then receives from
+/// it, both messages move at the same time and count once.
 struct InTurn {
   double messages = 0;
   double chunks = 0;
 
   explicit InTurn(const schedule::Lane& lane) {
-    int partner = schedule::kNobody, sent = 0;  // by the op before, if that only sends
+    int partner = schedule::kNobody, sent = 0;  // of the op before, if that op only sends
     for (const schedule::Op& op : lane) {
       const bool exchanges = op.receives() && !op.sends() && op.from == partner;
       if (op.kind != schedule::Kind::apply) chunks += exchanges ? std::max(0, op.count - sent) : op.count;
@@ -55,7 +55,7 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       costs.lane_chunks = in_turn.chunks;
       costs.lane_messages = in_turn.messages;
     }
-    if (sent[rank] > 0) {  // messages of different rounds follow each other, in whichever lanes
+    if (sent[rank] > 0) {  // messages of different rounds follow each other, whatever their lanes
       const double rounds_chunks = static_cast<double>(work.sent) / sent[rank] * work.sending_rounds;
       if (rounds_chunks > costs.lane_chunks) {
         costs.lane_chunks = rounds_chunks;
@@ -63,7 +63,7 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       }
     }
     if (work.messages_reduced == 0) continue;
-    // What arrives in one round is added while more arrives: all but the last message.
+    // Of the messages of one round, all but the last one are added while more arrive.
     const double each = static_cast<double>(work.reduced) / static_cast<double>(work.messages_reduced);
     costs.reduced_chunks = std::max(costs.reduced_chunks, each * work.reducing_rounds);
     for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {

@@ -1,53 +1,54 @@
 #pragma once
-/// @file How long a schedule takes, from what the checker counted: without running it.
+/// @file Predicts how long a schedule takes from what the checker counted, without running it.
 
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/cost/network_model.hpp"
 
 namespace param_sync::cost {
 
-/// What the cost model needs of a schedule.
+/// The numbers of a schedule that the cost model needs.
 struct Costs {
-  int chunks = 1;              ///< of the tensor
+  int chunks = 1;              ///< chunks of the tensor
   int rounds = 0;              ///< Counts::rounds
   double messages = 0;         ///< messages through the busiest port
-  double port_chunks = 0;      ///< chunks through it
-  double lane_messages = 0;    ///< of the busiest lane, or of a rank's rounds one after the other
-  double lane_chunks = 0;      ///< of the same lane
-  double message_chunks = 0;   ///< a message's mean size
-  int waiting_rounds = 0;      ///< in which the rank of that port does not send
-  double reduced_chunks = 0;   ///< added one after the other with nothing else to do
-  double hidden_messages = 0;  ///< added by one lane while the next one arrives
-  double hidden_chunks = 0;    ///< in these messages
+  double port_chunks = 0;      ///< chunks through the busiest port
+  double lane_messages = 0;    ///< messages of the busiest lane, or of a rank's rounds one after the other
+  double lane_chunks = 0;      ///< chunks of the same lane or rounds
+  double message_chunks = 0;   ///< mean size of a message, in chunks
+  int waiting_rounds = 0;      ///< rounds in which the rank of the busiest port does not send
+  double reduced_chunks = 0;   ///< chunks added one after the other, with nothing else to do meanwhile
+  double hidden_messages = 0;  ///< messages that one lane adds while the next one arrives
+  double hidden_chunks = 0;    ///< chunks in these messages
 };
 
-/// `counts`: what check() has found for this schedule.
+/// Returns the costs of a schedule for which check() has returned `counts`.
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts);
 
-/// How often a schedule pays each price of a network: its time is linear in them.
+/// How often a schedule pays each price of a network. Its time is linear in these prices.
 struct Terms {
-  double latencies = 0;    ///< NetworkModel::latency_s
-  double overheads = 0;    ///< NetworkModel::overhead_s
-  double bytes = 0;        ///< through the port
-  double added_bytes = 0;  ///< by a lane
+  double latencies = 0;    ///< number of times that it pays NetworkModel::latency_s
+  double overheads = 0;    ///< number of times that it pays NetworkModel::overhead_s
+  double bytes = 0;        ///< bytes through the port
+  double added_bytes = 0;  ///< bytes that a lane adds
 
-  /// The time, at these prices.
+  /// The time at the prices of `model`.
   double seconds(const NetworkModel& model) const;
 };
 
-/// Of the terms' alternatives those that predicted_s() takes on this network.
+/// Returns the terms whose sum predicted_s() returns: those of the longer one of its two alternatives.
 Terms terms_of(const Costs& costs, double bytes, const NetworkModel& model);
 
-/// Seconds for data of this size, on links that are all alike (the model's topology is not looked at). The longer of
-/// two:
+/// Predicts the seconds for `bytes` of data, on links that are all alike (it ignores the model's topology). It is the
+/// longer one of these two times:
 ///
 ///     one lane's chain   R latency + lane + w hop + added bytes / C + excess
 ///     the busiest port   min(R, w + 2) latency + port + w hop + excess
 ///
-/// R are the rounds, and w those in which the rank of the busiest port does not send. Port and lane are messages *
-/// overhead + bytes / B of the busiest of them; a hop is overhead + m / B + m / C for a mean message m. The excess is
-/// what a lane takes longer to add what arrives in one round than that takes to arrive. Where all ranks send one
-/// message m in each round, as in a ring, that is T = R (latency + overhead + m / B) + (R / 2) m / C.
+/// R is the number of rounds, w the number of those in which the rank of the busiest port does not send. B is the
+/// bandwidth, C the speed of additions. "port" and "lane" are messages * overhead + bytes / B of the busiest one; a hop
+/// is overhead + m / B + m / C for a mean message m. The excess is how much longer a lane takes to add what arrives in
+/// one round than that takes to arrive. If all ranks send one message m in each round, as in a ring, the time is
+/// R (latency + overhead + m / B) + (R / 2) m / C.
 double predicted_s(const Costs& costs, double bytes, const NetworkModel& model);
 
 }  // namespace param_sync::cost

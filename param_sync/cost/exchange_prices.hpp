@@ -1,15 +1,15 @@
 #pragma once
-/// @file What the choice of a scheme for each layer of a training reckons with.
+/// @file The prices by which a training chooses a scheme for each layer.
 
 namespace param_sync {
 
 /// Prices of a network and of nodes. The defaults are those of `--scheme auto`.
 struct ExchangePrices {
-  double latency_us = 50;        ///< from a message's leaving to its arrival
-  double overhead_us = 1;        ///< of each message
-  double gigabits = 10;          ///< per second, of each node, each way
-  double reduce_gigabytes = 10;  ///< per second that a lane adds
-  double multiply_adds = 1000;   ///< 10^9 per second, of a node that makes gradients of factors
+  double latency_us = 50;        ///< time from when a message leaves until it arrives
+  double overhead_us = 1;        ///< overhead of each message
+  double gigabits = 10;          ///< Gb/s of each node in each direction
+  double reduce_gigabytes = 10;  ///< GB/s that a lane adds
+  double multiply_adds = 1000;   ///< 10^9 multiply-adds per second of a node that makes gradients from factors
 };
 
 /// The members of ExchangePrices, in the order of `--prices`.

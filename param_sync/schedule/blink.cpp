@@ -7,10 +7,10 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr int kSpreadLanes = 8;                  // of a tree at a rank
+constexpr int kSpreadLanes = 8;                  // lanes for the results of one tree at one rank
 constexpr std::size_t kTreesWithManyLanes = 64;  // more trees have one each: a rank has at most kLanesMax lanes
 
-/// As many chunks for each tree as its share of the bandwidth gives; what is left goes to those that miss most.
+/// Gives each tree chunks by its share of the bandwidth, rounded down. The rest goes to trees that rounding cut most.
 std::vector<int> share_out(const std::vector<PackedTree>& trees, int chunks) {
   double all = 0;
   for (const PackedTree& packed : trees) all += packed.bandwidth;
@@ -33,7 +33,7 @@ Schedule blink(const Topology& topology, int chunks) {
   Builder builder("blink", topology.nodes(), chunks);
   const std::vector<PackedTree> trees = pack_trees(topology);
   const std::vector<int> shares = share_out(trees, chunks);
-  // A child has a lane and a link of its own: where one lane sends to two children, each link is idle half of the time.
+  // Each child has a lane, since it has a link of its own: with one lane for two, each link is idle half of the time.
   const int spread_lanes = trees.size() > kTreesWithManyLanes ? 1 : kSpreadLanes;
   int begin = 0, channel = 0;
   for (std::size_t i = 0; i < trees.size(); ++i) {

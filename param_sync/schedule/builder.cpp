@@ -53,7 +53,7 @@ void Builder::transfer(int from, int to, Range range, Take take) {
   receive(to, kReceiveLane, from, range, take);
 }
 
-/// The rank's state, with room for this lane.
+/// Returns the rank's state, with room for this lane.
 Builder::RankState& Builder::state_with(int rank, int lane) {
   RankState& state = states_[static_cast<std::size_t>(rank)];
   auto& lanes = schedule_.ranks[static_cast<std::size_t>(rank)].lanes;
@@ -64,13 +64,13 @@ Builder::RankState& Builder::state_with(int rank, int lane) {
   return state;
 }
 
-/// True if an op of the same lane comes after `before` already.
+/// True if the last op of the same lane already comes after `before`.
 bool Builder::implied(const RankState& state, int lane, const OpRef& before) const {
   const auto& ops = state.known[static_cast<std::size_t>(lane)];
   return !ops.empty() && known_of(ops.back(), before.lane) > before.index;
 }
 
-/// The ops that must be complete before this one starts, without those that follow from the others.
+/// Returns the ops that must be complete before this one starts, without those that the others imply.
 std::vector<OpRef> Builder::needed(int rank, int lane, const Op& op) {
   const RankState& state = state_with(rank, lane);
   std::vector<int> last(state.known.size(), kNobody);  // by lane

@@ -14,21 +14,21 @@
 namespace param_sync::schedule {
 namespace {
 
-/// For each lane: how many of its ops are known to be complete. (A vector clock.)
+/// The number of ops of each lane that are known to be complete: a vector clock.
 using Clock = std::vector<std::uint32_t>;
 
 void join(Clock& clock, const Clock& other) {
   for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
-/// An op of any rank: `lane` counts through the lanes of all ranks.
+/// An op of any rank. `lane` is a number across the lanes of all ranks.
 struct OpId {
   int lane = kNobody;
   int index = 0;
   bool operator==(const OpId&) const = default;
 };
 
-/// A chunk on its way, in a ring that holds just one.
+/// A chunk in flight, in a ring that holds one chunk.
 struct Unit {
   OpId sender;
   int chunk = 0;
@@ -40,11 +40,11 @@ struct Channel {
   int from = 0;
   int to = 0;
   std::optional<Unit> unit;
-  Clock clock;  ///< of the op that sends, as it sends
-  Clock ended;  ///< with the last chunk of its message
-  OpId sender;  ///< the last one
+  Clock clock;  ///< clock of the last message's op, set when it sends the first chunk
+  Clock ended;  ///< `past` of that op, set when it sends the last chunk
+  OpId sender;  ///< last op that sent on the channel
   OpId receiver;
-  std::vector<int> waiting;  ///< lanes, for the unit to come or to go
+  std::vector<int> waiting;  ///< lanes that wait for the unit to arrive or to be taken
   std::uint64_t messages = 0;
   std::uint64_t chunks = 0;
 };
@@ -54,19 +54,19 @@ struct LaneState {
   int lane = 0;
   const Lane* ops = nullptr;
   std::vector<int> in;                    ///< the channel on which each op receives, or kNobody
-  std::vector<int> out;                   ///< and sends
-  std::vector<int> awaited;               ///< by op: its place among those that an `after` names, or kNobody
-  int index = 0;                          ///< the op that runs
-  bool started = false;                   ///< it waits for no `after` any more
+  std::vector<int> out;                   ///< the channel on which each op sends, or kNobody
+  std::vector<int> awaited;               ///< by op: its index in CheckedRun::awaited_, or kNobody
+  int index = 0;                          ///< the current op
+  bool started = false;                   ///< true if the current op no longer waits for its `after`
   std::size_t passed = 0;                 ///< entries of its `after` that are complete
-  int done = 0;                           ///< chunks of it
-  std::optional<Symbols::Value> passing;  ///< received, but not yet sent on
+  int done = 0;                           ///< chunks of the current op that are done
+  std::optional<Symbols::Value> passing;  ///< a chunk that was received and not yet forwarded
   int depth = 0;
-  Clock clock;  ///< ops that the current one follows chunk by chunk: they have used the chunks that this one uses
-  Clock past;   ///< those of them that are complete: they do not use their channels any more
+  Clock clock;  ///< ops that the current op follows chunk by chunk: they have used the chunks that it uses
+  Clock past;   ///< the complete ones of these: they no longer use their channels
 
   bool ended() const { return index == static_cast<int>(ops->size()); }
-  bool at_last_chunk() const { return done + 1 >= op().count; }  ///< also of a signal, which has none
+  bool at_last_chunk() const { return done + 1 >= op().count; }  ///< also true for a signal, which has no chunks
   const Op& op() const { return (*ops)[static_cast<std::size_t>(index)]; }
   int in_channel() const { return in[static_cast<std::size_t>(index)]; }
   int out_channel() const { return out[static_cast<std::size_t>(index)]; }
@@ -78,15 +78,15 @@ struct Uses {
   std::vector<OpId> reads;
 };
 
-/// What an op leaves to those that come after it.
+/// The state of a complete op, for the ops that name it in their `after`.
 struct Completed {
   Clock clock;
   Clock past;
   int depth = 0;
-  std::vector<int> waiting;  ///< lanes, for the op to complete
+  std::vector<int> waiting;  ///< lanes that wait for the op to complete
 };
 
-/// In which rounds a rank does something.
+/// The rounds in which a rank sends, or in which it adds.
 class Rounds {
  public:
   void add(int round) {
@@ -98,16 +98,16 @@ class Rounds {
   }
 
  private:
-  std::vector<int> rounds_;  // some of them more than once
+  std::vector<int> rounds_;  // may have duplicates
 };
 
-/// Two ops have no order that is known.
+/// Thrown if the clocks know no order between two ops.
 struct NoOrder : Error {
   using Error::Error;
 };
 
-/// One run of a schedule. All runs have the same messages and the same order between ops, since lanes and channels are
-/// deterministic, so one is enough.
+/// One run of a schedule. One is enough: lanes and channels are deterministic, so all runs have the same messages and
+/// the same order between ops.
 class CheckedRun {
  public:
   CheckedRun(const Schedule& schedule, Known known);
@@ -122,11 +122,11 @@ class CheckedRun {
     const LaneState& lane = lanes_[static_cast<std::size_t>(id.lane)];
     return place(lane.rank, lane.lane, id.index);
   }
-  /// A lane's place in clocks.
+  /// A lane's index in a clock.
   std::size_t in_clock(int lane) const {
     return static_cast<std::size_t>(known_ == Known::across_ranks ? lane : lanes_[static_cast<std::size_t>(lane)].lane);
   }
-  /// `id`: an op of the rank whose lane has this clock.
+  /// True if op `id` is complete by this clock, or `id` is no op. The op must be of the rank whose lane has the clock.
   bool knows(const Clock& clock, const OpId& id) const {
     return id.lane == kNobody || clock[in_clock(id.lane)] > static_cast<std::uint32_t>(id.index);
   }
@@ -239,7 +239,7 @@ void CheckedRun::read(const LaneState& lane, int chunk) {
   require_order(lane, chunk, uses.write);
   for (OpId& reader : uses.reads) {
     if (reader.lane != self(lane).lane) continue;
-    reader = self(lane);  // an op that follows it also follows the earlier ops of its lane
+    reader = self(lane);  // an op that comes after it also comes after the earlier ops of its lane
     return;
   }
   uses.reads.push_back(self(lane));
@@ -254,7 +254,7 @@ void CheckedRun::write(const LaneState& lane, int chunk) {
   uses.write = self(lane);
 }
 
-/// What has arrived becomes, or joins, what the rank has.
+/// Stores a chunk that has arrived: it replaces the rank's chunk or is added to it.
 void CheckedRun::take(LaneState& lane, const Unit& unit) {
   const Op& op = lane.op();
   Work& counted = work(lane);
@@ -316,14 +316,14 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
   if (lane.done == 0) {
     if (known_ == Known::across_ranks) {
       out.clock = lane.clock;
-      ++out.clock[in_clock(self(lane).lane)];  // a lane that has the message may rely on this op
+      ++out.clock[in_clock(self(lane).lane)];  // a lane that gets the message may rely on this op
     }
     ++out.messages;
     sending_rounds_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
   }
   if (lane.at_last_chunk() && known_ == Known::across_ranks) {
     out.ended = lane.past;
-    ++out.ended[in_clock(self(lane).lane)];  // the op has sent, and so received, all of its message
+    ++out.ended[in_clock(self(lane).lane)];  // the op has sent, so it has also received, all chunks
   }
   out.sender = self(lane);
   out.unit = Unit{self(lane), lane.op().chunk + lane.done, lane.depth, value};
@@ -335,7 +335,8 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
   return true;
 }
 
-/// True if it could do one chunk's part of the lane's op, or half of it.
+/// Does one chunk of the lane's op. (If the op forwards, one call receives the chunk and the next one sends it.) False
+/// if the lane has to wait.
 bool CheckedRun::step(LaneState& lane) {
   const Op& op = lane.op();
   const int chunk = op.chunk + lane.done;
@@ -386,13 +387,13 @@ void CheckedRun::complete(LaneState& lane) {
   wake(left.waiting);
 }
 
-/// What the op of an `after` leaves to those that wait for it.
+/// Returns the entry in awaited_ of an op that an `after` names.
 Completed& CheckedRun::completed(int rank, const OpRef& op) {
   const LaneState& lane = lanes_[static_cast<std::size_t>(flat(rank, op.lane))];
   return awaited_[static_cast<std::size_t>(lane.awaited[static_cast<std::size_t>(op.index)])];
 }
 
-/// True if what the lane's next op waits for is complete.
+/// True if all ops in the `after` of the lane's next op are complete.
 bool CheckedRun::start(LaneState& lane) {
   for (; lane.passed < lane.op().after.size(); ++lane.passed) {
     const OpRef& before = lane.op().after[lane.passed];

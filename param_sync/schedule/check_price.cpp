@@ -9,24 +9,24 @@
 namespace param_sync::schedule {
 namespace {
 
-// Bytes, rounded up to what the allocator takes.
-constexpr std::uint64_t kUsesBytes = 64;    // of a chunk at a rank: the op that wrote it, and a list of readers
-constexpr std::uint64_t kReaderBytes = 16;  // in that list, which doubles when it grows
-constexpr std::uint64_t kOpBytes = 64;      // its channels, its place among awaited ops, the rounds that it is in
+// Sizes in bytes, rounded up to what the allocator takes.
+constexpr std::uint64_t kUsesBytes = 64;    // a chunk at a rank: the op that wrote it, and an empty list of readers
+constexpr std::uint64_t kReaderBytes = 16;  // an entry of that list, which doubles when it grows
+constexpr std::uint64_t kOpBytes = 64;      // an op: its channels, its place among awaited ops, its rounds
 constexpr std::uint64_t kLaneBytes = 384;
 constexpr std::uint64_t kChannelBytes = 384;
 constexpr std::uint64_t kAwaitedBytes = 128;
-constexpr std::uint64_t kClocks = 2;       // of whatever has any
-constexpr std::uint64_t kChunkSteps = 64;  // of a chunk that an op handles, beside its symbols
+constexpr std::uint64_t kClocks = 2;       // clocks of each lane, channel and awaited op
+constexpr std::uint64_t kChunkSteps = 64;  // steps for each chunk of an op, in addition to its symbols
 
-/// How many different values there are. The vector is used up.
+/// Returns the number of different values. Consumes the vector.
 template <class Value>
 std::uint64_t distinct(std::vector<Value>&& values) {
   std::sort(values.begin(), values.end());
   return static_cast<std::uint64_t>(std::unique(values.begin(), values.end()) - values.begin());
 }
 
-/// Counts an edge's channel, where the lane's last op was not on the same one.
+/// Counts different channels. A key that equals the one before is not stored: lanes often use one channel repeatedly.
 class ChannelKeys {
  public:
   void add(int from, int to, int channel) {
@@ -40,12 +40,12 @@ class ChannelKeys {
   std::vector<std::uint64_t> keys_;
 };
 
-/// What the ops of one rank amount to.
+/// Totals over the ops of one rank.
 struct RankSums {
   std::uint64_t ops = 0;
-  std::uint64_t chunks = 0;    ///< that ops handle
-  std::uint64_t reading = 0;   ///< of those: of ops that only read them
-  std::uint64_t messages = 0;  ///< sent and received
+  std::uint64_t chunks = 0;    ///< chunks of all ops; a signal counts as one
+  std::uint64_t reading = 0;   ///< chunks of ops that only read them
+  std::uint64_t messages = 0;  ///< messages sent and received
   std::uint64_t afters = 0;
   std::uint64_t awaited = 0;  ///< ops that an `after` names
 };
@@ -80,10 +80,10 @@ std::uint64_t channels_of(const Schedule& schedule) {
   return std::max(std::move(in).count(), std::move(out).count());
 }
 
-/// Of what an op depends on, by rank: a bit for each rank that it contains, and one for each that it must contain.
+/// Words of one symbolic value: two bits for each rank, as in Symbols.
 std::uint64_t symbol_words_of(std::uint64_t nodes) { return 2 * ((nodes + 63) / 64); }
 
-/// Of chunks at ranks, but for their readers.
+/// Bytes for all chunks at all ranks, without the entries of their lists of readers.
 std::uint64_t chunk_bytes_of(std::uint64_t nodes, std::uint64_t chunks) {
   return nodes * chunks * (symbol_words_of(nodes) * sizeof(std::uint64_t) + kUsesBytes + 1);
 }

@@ -16,7 +16,7 @@ bool prefers_factors(const FactorShape& shape, int nodes) {
 
 Schedule factor_broadcast(int nodes, int chunks) {
   Builder builder("sfb", nodes, chunks, Result::all_gather);
-  for (int distance = 1; distance < nodes; ++distance) {  // each rank begins with another peer
+  for (int distance = 1; distance < nodes; ++distance) {  // each rank begins with a different peer
     for (int rank = 0; rank < nodes; ++rank) {
       builder.transfer(rank, (rank + distance) % nodes, part_of({0, chunks}, rank, nodes), Take::copy);
     }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Schedules as JSON: docs/schedules.md.
+/// @file Reads and writes schedules as JSON. docs/schedules.md has the format.
 
 #include "param_sync/schedule/schedule.hpp"
 
@@ -8,18 +8,18 @@
 
 namespace param_sync::schedule {
 
-/// The schedule that a text describes. Throws Error, which names the field: text that is no JSON, another version, a
-/// field that is missing or has another type, a number out of range, so many values that they take more than 1 GiB.
+/// Returns the schedule that a JSON text describes. Throws Error, which names the field, if the text is not JSON, has
+/// another version or would take more than 1 GiB, or if a field is missing, has another type or is out of range.
 Schedule from_json(std::string_view text);
 
-/// The text of a schedule: one op a line. from_json() gives the same schedule again.
+/// Returns a schedule as JSON text, one op on each line. from_json() reads the same schedule again.
 std::string to_json(const Schedule& schedule);
 
-/// A name that others gave, as it can be printed on any terminal: characters that are not printable ASCII are escaped,
-/// and what has more than 64 characters is cut.
+/// Returns an untrusted name in a form that any terminal can print: characters that are not printable ASCII are
+/// escaped, and text after the first 64 characters is replaced by "...".
 std::string printable(const std::string& name);
 
-/// The contents of a file ("-": standard input). Throws Error where it cannot be read, or has more than 128 MiB.
+/// Returns the contents of a file ("-": standard input). Throws Error if it cannot be read or has more than 128 MiB.
 std::string read_text(const std::string& file);
 
 }  // namespace param_sync::schedule

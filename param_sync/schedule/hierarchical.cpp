@@ -6,7 +6,7 @@
 namespace param_sync::schedule {
 namespace {
 
-/// Ranks in groups. Each group sums the data in `slices` slices, of which a small group's members have several.
+/// Ranks in groups. Each group sums the data in slices() slices. Members of a smaller group may own several slices.
 struct Groups {
   int nodes;
   int group_size;
@@ -18,7 +18,7 @@ struct Groups {
   int owner(int group, int slice) const { return first(group) + slice % size(group); }
 };
 
-/// In each group, each member gets (reduce), or gives (copy), its slices from, or to, all others.
+/// In each group, each member receives its slices from all others (reduce), or sends them to all others (copy).
 void within_groups(Builder& builder, const Groups& groups, Range all, Take take) {
   for (int distance = 1; distance < groups.group_size; ++distance) {
     for (int group = 0; group < groups.count(); ++group) {
@@ -36,7 +36,7 @@ void within_groups(Builder& builder, const Groups& groups, Range all, Take take)
   }
 }
 
-/// One step of a ring over the groups, for each slice.
+/// Adds one step of a ring over the groups, for each slice.
 void between_groups(Builder& builder, const Groups& groups, Range all, int shift, Take take) {
   const int count = groups.count();
   for (int slice = 0; slice < groups.slices(); ++slice) {

@@ -64,7 +64,7 @@ JsonDocument::JsonDocument(std::string_view text, const std::string& name) : nam
   require_parsable(text, name_);
   try {
     json_ = nlohmann::json::parse(text.begin(), text.end());
-  } catch (const nlohmann::json::exception& error) {  // parse_error, or out_of_range of a number
+  } catch (const nlohmann::json::exception& error) {  // parse_error, or out_of_range for a number
     throw Error(fmt::format("{} is no JSON: {}", name_, error.what()));
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Reading untrusted JSON: each value knows its path, so that errors name it.
+/// @file Reads untrusted JSON. Each value knows its path, so that errors name it.
 
 #include "param_sync/schedule/schedule.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace param_sync::schedule {
 
-/// A value in a JsonDocument, which outlives it. Each call throws Error where the value is no such thing.
+/// A value in a JsonDocument, which must outlive it. Calls throw Error if it has another type or is out of range.
 class JsonNode {
  public:
   JsonNode(const nlohmann::json& value, const std::string& document, std::string path)
@@ -19,13 +19,13 @@ class JsonNode {
   [[noreturn]] void refuse(const std::string& why) const;
   bool has(const char* name) const { return value_.contains(name); }
   JsonNode field(const char* name) const;
-  std::size_t size() const;  ///< of an array
+  std::size_t size() const;  ///< number of items of an array
   JsonNode item(std::size_t index) const;
-  int number(int min, int max) const;  ///< 0 <= min
+  int number(int min, int max) const;  ///< `min` must not be negative
   double real(double min, double max) const;
   std::string text() const;
 
-  /// The value as it is written in an error.
+  /// Returns the value as error messages show it.
   std::string shown() const;
 
  private:
@@ -33,12 +33,12 @@ class JsonNode {
 
   const nlohmann::json& value_;
   const std::string& document_;
-  std::string path_;  // ranks[2].lanes[0][3]
+  std::string path_;  // such as ranks[2].lanes[0][3]
 };
 
 class JsonDocument {
  public:
-  /// `name` begins errors: "the schedule". Throws Error where the text is no JSON, or require_parsable() refuses it.
+  /// Throws Error if the text is not JSON or require_parsable() refuses it. Errors begin with `name`: "the schedule".
   JsonDocument(std::string_view text, const std::string& name);
 
   JsonNode root() const { return {json_, name_, ""}; }

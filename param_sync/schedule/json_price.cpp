@@ -9,16 +9,15 @@
 namespace param_sync::schedule {
 namespace {
 
-// Bytes of glibc's allocator for each, on 64 bits.
+// Bytes that glibc's allocator takes for each kind of value, on 64-bit machines.
 constexpr std::uint64_t kObjectBytes = 64;   // a map without entries
 constexpr std::uint64_t kArrayBytes = 32;    // a vector
 constexpr std::uint64_t kMemberBytes = 96;   // an entry of a map: a name of up to 15 characters, and a value
-constexpr std::uint64_t kElementBytes = 48;  // of a vector that grows: the old one is there until all are in the new
-                                             // one
-constexpr std::uint64_t kStringBytes = 48;   // with up to 15 characters
-constexpr std::size_t kInPlaceMax = 15;      // characters
+constexpr std::uint64_t kElementBytes = 48;  // an element of a vector; while it grows, it has old and new storage
+constexpr std::uint64_t kStringBytes = 48;   // a string of up to 15 characters
+constexpr std::size_t kInPlaceMax = 15;      // characters that a string holds without an allocation
 
-/// The place after a string that begins after its first quotation mark.
+/// Returns the index after the closing quotation mark of a string. `at` is the index after its opening one.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
   return at + 1;
@@ -28,7 +27,7 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
 
 std::uint64_t parsed_bytes(std::string_view text) {
   std::uint64_t bytes = 0;
-  std::vector<bool> in_array;  // what is open, the innermost last
+  std::vector<bool> in_array;  // for each open bracket, the innermost last: true for an array, false for an object
   for (std::size_t at = 0; at < text.size();) {
     const char letter = text[at++];
     if (letter == '"') {

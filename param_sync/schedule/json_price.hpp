@@ -1,6 +1,6 @@
 #pragma once
-/// @file How much memory a JSON text takes once it is parsed: known before it is. Three characters, `{},`, take 110
-/// bytes.
+/// @file Computes how much memory a JSON text takes once it is parsed, before it is parsed. Three characters, `{},`,
+/// can take 112 bytes.
 
 #include <cstdint>
 #include <string>
@@ -10,11 +10,11 @@ namespace param_sync::schedule {
 
 inline constexpr std::uint64_t kParsedBytesMax = std::uint64_t{1} << 30;
 
-/// An upper bound of what the values of a text take as nlohmann::json, in bytes. Also of a text that is no JSON, as far
-/// as a parser gets.
+/// Returns an upper bound, in bytes, of the memory that the values of a text take as nlohmann::json. If the text is not
+/// JSON, the bound holds for the part that a parser reads before it fails.
 std::uint64_t parsed_bytes(std::string_view text);
 
-/// Throws Error where that is more than kParsedBytesMax. `name` begins the error: "the schedule".
+/// Throws Error if parsed_bytes(text) is more than kParsedBytesMax. The error begins with `name`: "the schedule".
 void require_parsable(std::string_view text, const std::string& name);
 
 }  // namespace param_sync::schedule

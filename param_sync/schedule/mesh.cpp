@@ -4,13 +4,13 @@
 namespace param_sync::schedule {
 
 Schedule mesh(int nodes, int chunks) {
-  // What comes back has a lane and a channel of its own. So a run whose data does not fit into the rings sends the next
-  // part of it while sums of the part before are still on their way.
+  // Results are received in a lane, and on a channel, of their own. So a run whose data does not fit into the rings
+  // sends the next part of it while results of the part before are still in flight.
   constexpr int kScatter = 0, kSum = 1, kGather = 2;  // lanes
   constexpr int kParts = 0, kSums = 1;                // channels
   Builder builder("mesh", nodes, chunks);
   const auto part = [&](int rank) { return part_of({0, chunks}, rank, nodes); };
-  for (int distance = 1; distance < nodes; ++distance) {  // each rank begins with another peer
+  for (int distance = 1; distance < nodes; ++distance) {  // each rank begins with a different peer
     for (int rank = 0; rank < nodes; ++rank) {
       const int peer = (rank + distance) % nodes;
       builder.send(rank, kScatter, peer, part(peer), kParts);

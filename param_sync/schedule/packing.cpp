@@ -7,14 +7,14 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr double kUnits = 1 << 14;  // of the bound, in which bandwidths are counted
+constexpr double kUnits = 1 << 14;  // bandwidths are counted in units of bound / kUnits
 constexpr double kWantedShare = 0.992;
-constexpr double kNarrower = 0.8;         // the next width that is tried; half of it leaves trees of ever smaller ones
-constexpr std::size_t kTreesAlways = 16;  // of few links, too
+constexpr double kNarrower = 0.8;         // factor to the next width tried; 0.5 gives trees of ever smaller width
+constexpr std::size_t kTreesAlways = 16;  // trees that are always allowed, even if there are few links
 
 constexpr std::size_t index_of(int index) { return static_cast<std::size_t>(index); }
 
-/// What each direction of the links can carry beside the trees that were grown so far.
+/// Grows trees, and keeps what each direction of each link can still carry in addition to them.
 class Growth {
  public:
   explicit Growth(const Topology& topology)
@@ -34,18 +34,19 @@ class Growth {
     return widest;
   }
 
-  /// Grows a tree that takes `width` of each of its arcs and leaves the root paths of `left` - `width` to each other
-  /// node; there are such of `left` before. Empty, and nothing is taken, where it finds none. (Lovász, 1976: an arc may
-  /// be taken if what the tree has left still gives paths of `left` from the root and the arc's start to its end.)
+  /// Grows a tree that takes `width` from each of its arcs. Before, the root has paths of bandwidth `left` to each
+  /// other node; after, of `left` - `width`. Returns an empty tree, and takes nothing, if it finds none. (Lovász,
+  /// 1976: the tree may take an arc if the rest still has paths of `left` from the root and the arc's start to the
+  /// arc's end.)
   Tree grow(double width, double left) {
     const auto before = rest_;
     Tree tree(index_of(nodes_), kNobody);
     std::vector<int> reached{0};
-    for (std::size_t i = 0; i < reached.size(); ++i) {  // nearest to the root first: flat trees take fewer rounds
+    for (std::size_t i = 0; i < reached.size(); ++i) {  // nodes near the root first: flat trees take fewer rounds
       const int from = reached[i];
       for (const int to : neighbours_[index_of(from)]) {
         if (to == 0 || tree[index_of(to)] != kNobody || rest_[index_of(from)][index_of(to)] < width) continue;
-        if (!has_flow(from, to, left)) continue;  // later arcs only take more: it would be refused again
+        if (!has_flow(from, to, left)) continue;  // later arcs only take more: trying again would not help
         rest_[index_of(from)][index_of(to)] -= width;
         tree[index_of(to)] = from;
         reached.push_back(to);
@@ -57,7 +58,7 @@ class Growth {
   }
 
  private:
-  /// True if the root and `from` together have paths of `wanted` to `to`.
+  /// True if the root and `from` together have paths of bandwidth `wanted` to `to`.
   bool has_flow(int from, int to, double wanted) const {
     auto rest = rest_;
     const double enough = wanted * (1 - 1e-9);
@@ -106,7 +107,7 @@ std::vector<PackedTree> pack_trees(const Topology& topology) {
   if (topology.nodes() == 1) return {{Tree{kNobody}, 0}};
   const double bound = topology.min_cut(), unit = bound / kUnits;
   const std::size_t trees_max = std::max(kTreesAlways, 2 * topology.links().size());
-  std::vector<Link> links = topology.links();  // in whole units: then there is always a tree of one unit
+  std::vector<Link> links = topology.links();  // in whole units, so that a tree of width 1 always exists
   for (Link& link : links) link.bandwidth = std::floor(std::min(link.bandwidth, bound) / unit);
   const Topology whole(topology.nodes(), links);
   Growth growth(whole);

@@ -9,7 +9,7 @@
 namespace param_sync::schedule {
 namespace {
 
-/// How a sum was made. Numbers below the number of ranks are a rank's data; others are sums of two, the smaller first.
+/// How a value was made. Numbers below the number of ranks are a rank's data; other numbers are sums of two terms.
 using Term = int;
 
 struct LaneAt {
@@ -18,7 +18,7 @@ struct LaneAt {
   int index = 0;
 };
 
-/// Runs a schedule on terms. Rings hold any number of messages, and all runs of a schedule have the same result.
+/// Runs a schedule on terms. Rings hold any number of messages. One run is enough: all have the same result.
 class TermRun {
  public:
   explicit TermRun(const Schedule& schedule) : schedule_(schedule), next_(schedule.nodes()) {
@@ -65,7 +65,7 @@ class TermRun {
     if (op.sends()) {
       const auto first = data_[rank].begin() + op.chunk;
       auto& ring = rings_[{at.rank, op.to, op.channel}];
-      ring.insert(ring.end(), first, first + std::max(op.count, 1));  // a signal is one, and nobody looks at it
+      ring.insert(ring.end(), first, first + std::max(op.count, 1));  // a signal takes one entry, which is not used
     }
     ++index;
     return true;
@@ -73,7 +73,7 @@ class TermRun {
 
   const Schedule& schedule_;
   std::vector<LaneAt> lanes_;
-  std::vector<std::vector<int>> done_;   // ops, by rank and lane
+  std::vector<std::vector<int>> done_;   // number of complete ops, by rank and lane
   std::vector<std::vector<Term>> data_;  // by rank and chunk
   std::map<std::tuple<int, int, int>, std::deque<Term>> rings_;
   std::map<std::pair<Term, Term>, Term> sums_;

@@ -7,8 +7,8 @@
 namespace param_sync::schedule {
 namespace {
 
-/// The ranks that take part in exchanges, a power of two of them: those without a partner, and the odd ones of the
-/// pairs.
+/// The ranks that take part in the exchanges: those outside of pairs, and the odd rank of each pair. Their number is a
+/// power of two.
 class Folded {
  public:
   explicit Folded(int nodes)
@@ -17,14 +17,14 @@ class Folded {
   int size() const { return size_; }
   int rank(int index) const { return index < pairs_ ? 2 * index + 1 : index + pairs_; }
 
-  /// Before: each pair's even rank gives its data to the odd one.
+  /// Before the exchanges: the even rank of each pair gives its data to the odd one.
   void fold(Builder& builder, Range all, int receive_lane = Builder::kReceiveLane) const {
     for (int pair = 0; pair < pairs_; ++pair) {
       builder.send(2 * pair, Builder::kSendLane, 2 * pair + 1, all);
       builder.receive(2 * pair + 1, receive_lane, 2 * pair, all, Take::reduce);
     }
   }
-  /// After: it gets the result.
+  /// After the exchanges: the even rank gets the result.
   void unfold(Builder& builder, Range all, int receive_lane = Builder::kReceiveLane) const {
     for (int pair = 0; pair < pairs_; ++pair) {
       builder.send(2 * pair + 1, Builder::kSendLane, 2 * pair, all);
@@ -37,7 +37,7 @@ class Folded {
   int pairs_;
 };
 
-/// The parts, out of `size`, that an index keeps when it has exchanged with all partners at `distance` or more.
+/// Returns the parts, out of `size`, that an index keeps after its exchanges with all partners at `distance` or more.
 Range kept_parts(Range all, int index, int distance, int size) {
   const int first = index / distance * distance;
   return {part_of(all, first, size).begin, part_of(all, first + distance - 1, size).end};
@@ -67,8 +67,8 @@ Schedule halving_doubling(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
-/// Both partners send a chunk before what comes changes it: so messages are of one chunk, for which a ring has room. Of
-/// a single chunk one lane does all: a second one would only wait for the first, and each lane costs a thread.
+/// Both partners send a chunk before the partner's data changes it. So each message has one chunk, for which a ring has
+/// room. If there is a single chunk, one lane does all: a second lane would only wait for the first and cost a thread.
 Schedule butterfly(int nodes, int chunks) {
   Builder builder("butterfly", nodes, chunks);
   const Range all{0, chunks};

@@ -4,8 +4,8 @@
 namespace param_sync::schedule {
 
 Schedule ring(int nodes, int chunks) {
-  // As in the mesh, what comes back has lanes and a channel of its own: a run whose data does not fit into the rings
-  // sums the next part of it while sums of the part before still go round.
+  // As in mesh(), results have lanes and a channel of their own. So a run whose data does not fit into the rings sums
+  // the next part of it while results of the part before are still in flight.
   constexpr int kPassOn = 2, kTake = 3;  // lanes
   constexpr int kParts = 0, kSums = 1;   // channels
   Builder builder("ring", nodes, chunks);
@@ -51,13 +51,13 @@ Schedule ring_all_gather(int nodes, int chunks) {
 
 Schedule segmented_ring(int nodes, int chunks, int lanes) {
   Builder builder("ring:segmented", nodes, chunks);
-  const int steps = nodes > 1 ? 2 * (nodes - 1) : -1;  // of messages; one more for those that only receive
+  const int steps = nodes > 1 ? 2 * (nodes - 1) : -1;  // steps that send; one more step only receives
   for (int pass = 0; pass * nodes < chunks; ++pass) {
     const int lane = pass % lanes;
     for (int step = 0; step <= steps; ++step) {
       for (int rank = 0; rank < nodes; ++rank) {
         const int chunk = pass * nodes + (rank - step + 2 * nodes) % nodes;
-        if (chunk >= chunks) continue;  // of the last pass
+        if (chunk >= chunks) continue;  // the last pass may have fewer chunks
         const Range one{chunk, chunk + 1};
         const int before = (rank + nodes - 1) % nodes, next = (rank + 1) % nodes;
         const Take take = step < nodes ? Take::reduce : Take::copy;

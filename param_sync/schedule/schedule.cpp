@@ -39,7 +39,7 @@ void validate_op(const Schedule& schedule, int rank, const OpRef& self, const Op
   if (op.is_signal() && op.kind != Kind::send && op.kind != Kind::recv) {
     refuse(where(), fmt::format("{} of 0 chunks: only send and recv can be without chunks", to_string(op.kind)));
   }
-  const int used = std::max(op.count, 1);  // a signal names a chunk, too
+  const int used = std::max(op.count, 1);  // a signal also names a chunk
   if (op.chunk < 0 || op.count < 0 || used > schedule.chunks || op.chunk > schedule.chunks - used) {
     refuse(where(),
            fmt::format("{} chunks from {} on, but chunks are 0 to {}", op.count, op.chunk, schedule.chunks - 1));

@@ -8,7 +8,7 @@
 namespace param_sync::schedule {
 namespace {
 
-/// How many ops of each lane that adds are complete. (A vector clock of lanes that add.)
+/// Number of complete ops of each lane that adds: a vector clock of these lanes.
 using AddedOps = std::vector<int>;
 
 void merge_into(AddedOps& clock, const AddedOps& other) {
@@ -16,15 +16,15 @@ void merge_into(AddedOps& clock, const AddedOps& other) {
 }
 
 struct SentMessage {
-  AddedOps before;  ///< when its op starts
-  AddedOps after;   ///< and ends
+  AddedOps before;  ///< clock when its op starts
+  AddedOps after;   ///< clock when its op ends
 };
 
-/// A message that a rank adds.
+/// The addition of one message at a rank.
 struct Addition {
-  AddedOps before;    ///< its sending
-  std::size_t entry;  ///< of the lane that adds it
-  int index = 0;      ///< of the op that does
+  AddedOps before;    ///< clock when the op that sends the message starts
+  std::size_t entry;  ///< clock entry of the lane that adds it
+  int index = 0;      ///< index of the op that adds it
 
   bool ends_before(const Addition& other) const { return other.before[entry] > index; }
 };
@@ -32,12 +32,12 @@ struct Addition {
 struct AddingLane {
   int rank = 0;
   const Lane* ops = nullptr;
-  std::vector<AddedOps> ended;  ///< by op
-  std::size_t entry = 0;        ///< of clocks
+  std::vector<AddedOps> ended;  ///< clocks when its ops end, by op
+  std::size_t entry = 0;        ///< its entry in clocks
   bool adds = false;
 };
 
-/// Runs a schedule where rings have room for all messages.
+/// Runs a schedule with rings that have room for all messages.
 class AdditionsRun {
  public:
   explicit AdditionsRun(const Schedule& schedule) : additions_(schedule.ranks.size()) {
@@ -60,7 +60,7 @@ class AdditionsRun {
     }
   }
 
-  /// By rank.
+  /// Additions, by rank.
   const std::vector<std::vector<Addition>>& additions() const { return additions_; }
 
  private:
@@ -99,8 +99,9 @@ class AdditionsRun {
   std::vector<std::vector<Addition>> additions_;
 };
 
-/// The most additions of which none ends before another begins: as many as chains are needed to hold all. (Dilworth,
-/// 1950.) Chains are found as a matching of each addition with the next one of its chain. (Fulkerson, 1956.)
+/// Counts the largest set of additions of which none ends before another begins. Its size is the least number of chains
+/// that contain all additions (Dilworth, 1950). A matching of each addition with the next one of its chain finds these
+/// chains (Fulkerson, 1956).
 class Chains {
  public:
   explicit Chains(const std::vector<Addition>& all) : all_(all), previous_(all.size(), kNobody) {}
@@ -115,7 +116,8 @@ class Chains {
   }
 
  private:
-  /// Finds an addition that can follow this one, and if need be another one for that which it followed until now.
+  /// Finds an addition that can follow `from` in a chain. If that one already follows another addition, finds a new
+  /// successor for the other one.
   bool link(std::size_t from) {
     for (std::size_t to = 0; to < all_.size(); ++to) {
       if (seen_[to] || !all_[from].ends_before(all_[to])) continue;
@@ -128,7 +130,7 @@ class Chains {
   }
 
   const std::vector<Addition>& all_;
-  std::vector<int> previous_;  // in its chain
+  std::vector<int> previous_;  // by addition: the one before it in its chain
   std::vector<bool> seen_;
 };
 

@@ -37,19 +37,19 @@ std::vector<Owned> owned_ranges(int nodes, int chunks) {
   return all;
 }
 
-/// The i-th range of each owner: what is pushed, summed and pulled together.
+/// The i-th range of each owner. The ranges of a wave are pushed, summed and pulled together.
 using Wave = std::vector<Owned>;
 
-// Pushes and pulls have lanes and channels of their own, so that a wave is pulled while the next one is pushed.
+// Pushes and pulls have separate lanes and channels, so that a wave can be pulled while the next one is pushed.
 constexpr int kPushLane = 0, kSumLane = 1, kPublishLane = 2, kPullLane = 3;
 constexpr int kPushChannel = 0, kPullChannel = 1;
-// With slots, grants have both to themselves, and pushes have a lane for each owner: a worker that has a slot is never
-// held up by another owner, for whose slot it still waits.
+// With slots, grants have a lane and a channel of their own, and pushes have a lane for each owner. So a worker that
+// has one owner's slot can push while it still waits for another owner's slot.
 constexpr int kGrantLane = 4, kGrantedLanes = 5;
 constexpr int kGrantChannel = 2;
 
-/// Lets workers push: all at once, or at each owner so many at a time, in the order in which it adds. Then an owner
-/// grants the slot of a push that it has taken to the next one.
+/// Lets workers push: all at once, or, with `slots`, so many at a time to each owner, in the order in which it adds.
+/// When an owner has added a push, it grants the slot of that push to the next one.
 class Pushes {
  public:
   Pushes(Builder& builder, int ranks, int slots)
@@ -75,11 +75,11 @@ class Pushes {
  private:
   Builder& builder_;
   std::size_t slots_;                      // 0: no limit
-  std::vector<std::vector<OpRef>> taken_;  // by owner: the ops that have added pushes
+  std::vector<std::vector<OpRef>> taken_;  // by owner: the ops that add pushes
 };
 
-/// Calls with each range of the wave and each worker but its owner, at growing distance: each rank begins with
-/// another peer.
+/// Calls `call` with each range of the wave and each worker except its owner, in the order of the distance between the
+/// two. So each rank begins with a different peer.
 template <class Call>
 void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
   for (int distance = 1; distance < ranks; ++distance) {
@@ -93,7 +93,7 @@ void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
 void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies, int slots) {
   Pushes pushes(builder, ranks, slots);
   for (const Wave& wave : waves) {
-    std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // summation nodes keep what comes first
+    std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // a summation node copies what arrives first
     std::fill_n(has_data.begin(), workers, true);
     for_each_pair(wave, workers, ranks, [&](const Owned& owned, int worker) {
       const Take take = has_data[static_cast<std::size_t>(owned.owner)] ? Take::reduce : Take::copy;
@@ -146,7 +146,7 @@ Schedule parameter_server(int nodes, int chunks, int slots) {
 }
 
 Schedule even_parameter_server(int nodes, int chunks, int slots) {
-  constexpr int kServe = kSumLane, kPull = kPullLane;  // beside lanes that push
+  constexpr int kServe = kSumLane, kPull = kPullLane;  // lanes, in addition to those that push
   Builder builder("ps:even", nodes, chunks, Result::parameter_server);
   Wave wave;
   for (int owner = 0; owner < nodes; ++owner) wave.push_back({owner, part_of({0, chunks}, owner, nodes)});

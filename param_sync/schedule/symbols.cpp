@@ -7,9 +7,9 @@
 namespace param_sync::schedule {
 namespace {
 
-/// The worker whose part of the data this chunk is in.
+/// Returns the worker whose part of the data contains this chunk.
 int part_owner(const Schedule& schedule, int chunk) {
-  int owner = static_cast<int>(std::int64_t{chunk} * schedule.workers / schedule.chunks);  // one too low at most
+  int owner = static_cast<int>(std::int64_t{chunk} * schedule.workers / schedule.chunks);  // at most one too low
   while (chunk >= part_of({0, schedule.chunks}, owner, schedule.workers).end) ++owner;
   return owner;
 }

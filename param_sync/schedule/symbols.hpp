@@ -1,5 +1,5 @@
 #pragma once
-/// @file What chunks hold, for the checker: whose contributions, and how often each.
+/// @file The symbolic contents of chunks, for the checker: which ranks' contributions they hold, and how often.
 
 #include "param_sync/schedule/schedule.hpp"
 
@@ -9,8 +9,8 @@
 
 namespace param_sync::schedule {
 
-/// The values of all chunks at all ranks. A value has two bits for each rank: its contribution is in it; it is in it
-/// more than once. That is exact for sums, since nothing takes a contribution out again.
+/// The values of all chunks at all ranks. A value has two bits for each rank: the rank's contribution is present; it is
+/// present more than once. Two bits are exact for sums, since no op takes a contribution out again.
 class Symbols {
  public:
   enum class State : std::uint8_t { undefined, sum, applied };
@@ -21,7 +21,7 @@ class Symbols {
     std::vector<std::uint64_t> repeated;
   };
 
-  /// The values before the schedule runs. What they take is in price_of_check().
+  /// Makes the values before the schedule runs. price_of_check() includes their memory.
   explicit Symbols(const Schedule& schedule);
 
   Value get(int rank, int chunk) const;
@@ -32,7 +32,7 @@ class Symbols {
   void add(int rank, int chunk, const Value& value);
   void apply(int rank, int chunk) { states_[index(rank, chunk)] = State::applied; }
 
-  /// What keeps a chunk from holding each of these workers' contributions exactly once, or nothing.
+  /// Says how a chunk differs from holding exactly these workers' contributions, each once. Empty if it does not.
   std::string problem_of_sum(int rank, int chunk, int first_worker, int last_worker) const;
 
  private:
@@ -44,12 +44,12 @@ class Symbols {
 
   int chunks_;
   int nodes_;
-  std::size_t words_;  // for one bit of each rank
+  std::size_t words_;  // words that hold one bit for each rank
   std::vector<std::uint64_t> bits_;
   std::vector<State> states_;
 };
 
-/// What the schedule's result lacks, or nothing.
+/// Says which chunk of which worker is not as the schedule's result requires. Empty if all are.
 std::string problem_of_result(const Schedule& schedule, const Symbols& symbols);
 
 }  // namespace param_sync::schedule

@@ -61,7 +61,7 @@ Topology::Topology(int nodes, const std::vector<Link>& links) : nodes_(nodes) {
   require_all_reached(nodes_, links_);
 }
 
-/// Stoer and Wagner, 1997.
+/// The algorithm of Stoer and Wagner, 1997.
 double Topology::min_cut() const {
   const auto size = static_cast<std::size_t>(nodes_);
   std::vector<std::vector<double>> weight(size, std::vector<double>(size));
@@ -69,7 +69,7 @@ double Topology::min_cut() const {
     weight[static_cast<std::size_t>(link.a)][static_cast<std::size_t>(link.b)] += link.bandwidth;
     weight[static_cast<std::size_t>(link.b)][static_cast<std::size_t>(link.a)] += link.bandwidth;
   }
-  std::vector<std::size_t> left(size);  // nodes that are merged into none
+  std::vector<std::size_t> left(size);  // nodes that are not yet merged into another one
   for (std::size_t node = 0; node < size; ++node) left[node] = node;
   double least = size > 1 ? std::numeric_limits<double>::infinity() : 0;
   while (left.size() > 1) {

@@ -1,15 +1,15 @@
 #pragma once
-/// @file Which nodes are linked, and how fast: docs/schedules.md has the file format.
+/// @file Topologies: which nodes are linked, and how fast. docs/schedules.md has the file format.
 
 #include <string_view>
 #include <vector>
 
 namespace param_sync::schedule {
 
-inline constexpr int kTopologyNodesMax = 128;  ///< nodes of a topology
-inline constexpr int kTopologyLinksMax = 512;  ///< links of a topology
+inline constexpr int kTopologyNodesMax = 128;  ///< most nodes of a topology
+inline constexpr int kTopologyLinksMax = 512;  ///< most links of a topology
 
-/// Carries `bandwidth` in each direction at once.
+/// A link between two nodes. It carries `bandwidth` in both directions at the same time.
 struct Link {
   int a = 0;             ///< a node
   int b = 0;             ///< another one
@@ -19,25 +19,25 @@ struct Link {
 /// Nodes and their links.
 class Topology {
  public:
-  /// Links of the same two nodes add up; broken ones are left out. Throws Error where a link is invalid, or some nodes
-  /// cannot be reached: it names them.
+  /// Adds up the bandwidths of links between the same two nodes, and leaves broken links out. Throws Error if a link is
+  /// invalid, or if nodes cannot be reached; the error names them.
   Topology(int nodes, const std::vector<Link>& links);
 
-  /// How many nodes there are.
+  /// Number of nodes.
   int nodes() const { return nodes_; }
-  /// One link for each two nodes that are linked.
+  /// One link for each pair of linked nodes.
   const std::vector<Link>& links() const { return links_; }
 
-  /// The least bandwidth of the links between any two halves of the nodes: no broadcast is faster. 0 for one node.
+  /// The least bandwidth across any cut of the nodes into two parts. No broadcast is faster. 0 for one node.
   double min_cut() const;
 
  private:
   int nodes_;
-  std::vector<Link> links_;  // one for each two nodes
+  std::vector<Link> links_;  // one for each pair of linked nodes
 };
 
-/// The topology that a text describes. Throws Error, which names the field: no JSON, a field that is missing or has
-/// another type, a number out of range; and as the constructor.
+/// Returns the topology that a JSON text describes. Throws Error, which names the field, if the text is not JSON, or if
+/// a field is missing, has another type or is out of range. Also throws what the constructor throws.
 Topology topology_from_json(std::string_view text);
 
 }  // namespace param_sync::schedule

@@ -8,7 +8,7 @@
 namespace param_sync::schedule {
 namespace {
 
-/// Ranks from the root to the leaves: parents come before their children.
+/// Returns the ranks from the root to the leaves: parents come before their children.
 std::vector<int> from_the_root(const Tree& tree, const std::vector<std::vector<int>>& children) {
   std::vector<int> order;
   for (std::size_t rank = 0; rank < tree.size(); ++rank) {
@@ -29,7 +29,7 @@ std::vector<std::vector<int>> children_of(const Tree& tree) {
   return children;
 }
 
-/// The part of one rank in summing one chunk.
+/// Adds the ops by which one rank takes part in summing one chunk.
 void sum_at(Builder& builder, int rank, int parent, const std::vector<int>& children, Range chunk, int lane,
             int channel) {
   if (children.empty()) {
@@ -45,7 +45,7 @@ void sum_at(Builder& builder, int rank, int parent, const std::vector<int>& chil
   }
 }
 
-/// The part of one rank in sending the sum down, in up to `lanes` lanes: the first child has the first one.
+/// Adds the ops by which one rank sends the sum down, in up to `lanes` lanes. The first child has the first lane.
 void spread_at(Builder& builder, int rank, int parent, const std::vector<int>& children, Range chunk, int lane,
                int channel, int lanes) {
   std::size_t served = 0;
@@ -63,7 +63,7 @@ void spread_at(Builder& builder, int rank, int parent, const std::vector<int>& c
   }
 }
 
-/// The parent of a rank in a binary tree in which all odd ranks are leaves: in-order numbers, rank 0 above all others.
+/// Returns the parent of a rank in a binary tree with in-order numbers, whose root is rank 0. Odd ranks are leaves.
 int in_order_parent(int rank, int nodes) {
   if (rank == 0) return kNobody;
   const int bit = rank & -rank;
@@ -71,7 +71,7 @@ int in_order_parent(int rank, int nodes) {
   return right < nodes ? right : rank ^ bit;
 }
 
-/// The tree whose rank r is at the place of rank place(r) in the in-order tree.
+/// Returns the in-order tree in which rank r has the position of rank place(r).
 template <class Place>
 Tree in_order_tree(int nodes, Place place) {
   std::vector<int> rank_at(static_cast<std::size_t>(nodes));
@@ -132,7 +132,7 @@ Schedule binary_tree(int nodes, int chunks) {
 
 Schedule double_binary_tree(int nodes, int chunks) {
   Builder builder("tree:double-binary", nodes, chunks);
-  // The second tree swaps even and odd ranks. Where P is odd, rank 0 has no counterpart: it is above both trees.
+  // The second tree swaps even and odd ranks. If P is odd, rank 0 has no counterpart: it is the root of both trees.
   const auto second = [nodes](int rank) { return nodes % 2 == 0 ? nodes - 1 - rank : rank == 0 ? 0 : nodes - rank; };
   const Tree trees[2] = {in_order_tree(nodes, [](int rank) { return rank; }), in_order_tree(nodes, second)};
   for (int i = 0; i < 2; ++i) reduce_and_broadcast(builder, trees[i], part_of({0, chunks}, i, 2), 2 * i, i);
@@ -143,10 +143,10 @@ Schedule split_stream(int nodes, int chunks, int stripes) {
   Builder builder("splitstream", nodes, chunks);
   const int trees = std::min(stripes, nodes);
   for (int tree = 0; tree < trees; ++tree) {
-    std::vector<int> ranks, others;  // those that may have children come first
+    std::vector<int> ranks, others;  // ranks that may have children come first
     for (int rank = 0; rank < nodes; ++rank) (rank % trees == tree ? ranks : others).push_back(rank);
     const int inner = static_cast<int>(ranks.size());
-    const int arity = std::max(1, (nodes - 1 + inner - 1) / inner);  // so many children that the inner ranks suffice
+    const int arity = std::max(1, (nodes - 1 + inner - 1) / inner);  // large enough that the inner ranks suffice
     ranks.insert(ranks.end(), others.begin(), others.end());
     reduce_and_broadcast(builder, heap_tree(ranks, arity), part_of({0, chunks}, tree, trees), 2 * tree, tree);
   }

@@ -2,8 +2,8 @@
 ///
 ///     param_sync-gloo RANKS BYTES REPEATS
 ///
-/// Starts a process for each rank; they meet by files in a folder that it makes. Prints the median of the repeats in
-/// seconds, each from when all ranks are there until the last one has the sum. Two runs before are not counted.
+/// Starts a process for each rank; they meet by files in a folder that it makes. Prints the median time of the repeats
+/// in seconds, each from when all ranks are there until the last one has the sum. Two warm-up runs do not count.
 
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -51,7 +51,7 @@ void all_reduce(const Context& context, std::vector<T>& data, std::vector<T>& re
   gloo::allreduce(options);
 }
 
-/// Rank 0's median; the others print nothing.
+/// Runs one rank. Rank 0 prints the median; the others print nothing. Returns the exit status.
 int run_rank(int rank, int ranks, std::size_t bytes, int repeats, const std::string& folder) try {
   const Context context = connect(rank, ranks, folder);
   std::vector<float> data(bytes / sizeof(float), 1), sum(data.size());
@@ -74,7 +74,7 @@ int run_rank(int rank, int ranks, std::size_t bytes, int repeats, const std::str
   return 1;
 }
 
-/// True if all ended well.
+/// Waits for all processes. True if all ended with status 0.
 bool wait_for(const std::vector<pid_t>& processes) {
   bool well = true;
   for (const pid_t process : processes) {

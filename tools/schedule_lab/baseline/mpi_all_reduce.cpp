@@ -2,8 +2,8 @@
 ///
 ///     mpirun -n 4 param_sync-mpi BYTES REPEATS
 ///
-/// Rank 0 prints the median of the repeats in seconds, each from when all ranks are there until the last one has the
-/// sum. Two runs before are not counted.
+/// Rank 0 prints the median time of the repeats in seconds, each from when all ranks are there until the last one has
+/// the sum. Two warm-up runs do not count.
 
 #define OMPI_SKIP_MPICXX 1  // only the C interface is used
 #include <mpi.h>

@@ -14,7 +14,7 @@ namespace {
 using schedule::Counts;
 using schedule::Schedule;
 
-/// A setting of some schemes only. 0: not given.
+/// The option for a setting that only some schemes use. Its value is 0 if it is not given.
 struct SchemeSetting {
   const char* option;
   schedule::Setting setting;
@@ -39,7 +39,7 @@ std::string schemes_text(schedule::Setting setting, const char* between) {
   return fmt::format("{}", fmt::join(schedule::schemes_with(setting), between));
 }
 
-/// What is wrong with the source, or nothing. An option that would do nothing is wrong.
+/// Says what is wrong with the source; empty if nothing is. An option that would do nothing is wrong.
 std::string problem_of_source(const Source& source, bool uses_topology) {
   if (!source.is_optional && source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
   const bool needs_topology = schedule::uses(source.scheme, schedule::Setting::topology);
@@ -92,7 +92,6 @@ void add_source(Arguments& arguments, Source& source, bool uses_topology, const 
   arguments.check([&source, uses_topology] { return problem_of_source(source, uses_topology); });
 }
 
-/// What is asked for: defaults where nothing was given.
 schedule::Request request_of(const Source& source) {
   schedule::Request request;
   if (source.topology) request.nodes = source.topology->nodes();
@@ -105,7 +104,7 @@ schedule::Request request_of(const Source& source) {
   return request;
 }
 
-/// Errors of what is read from a file begin with its name.
+/// Calls `read`. Its errors then begin with the name of the file.
 template <class Read>
 void in_file(const std::string& file, Read read) {
   try {
@@ -115,7 +114,7 @@ void in_file(const std::string& file, Read read) {
   }
 }
 
-/// Throws Misuse where --nodes and the topology disagree.
+/// Throws Misuse if --nodes and the topology disagree.
 void check_nodes(const Source& source) {
   const int nodes = source.topology->nodes();
   if (source.given.nodes == 0 || source.given.nodes == nodes) return;
@@ -123,7 +122,6 @@ void check_nodes(const Source& source) {
                            source.topology_file, nodes));
 }
 
-/// The schedule, and what the checker counted.
 std::pair<Schedule, Counts> take_schedule(Source& source) {
   if (!source.topology_file.empty()) {
     const std::string text = schedule::read_text(source.topology_file);

@@ -19,8 +19,8 @@ struct Baseline {
   const char* name;
   const char* title;
   const char* program;
-  const char* library;  ///< which CMake must find, and its package
-  const char* to_run;   ///< what a failure may lack
+  const char* library;  ///< the library that CMake must find, and its package
+  const char* to_run;   ///< error text for a failed run, with what may be missing
 };
 
 constexpr Baseline kBaselines[] = {
@@ -33,7 +33,7 @@ const Baseline& baseline_of(const std::string& name) {
                        [&](const Baseline& baseline) { return baseline.name == name; });
 }
 
-/// A word of a shell's command line.
+/// Returns the word, quoted for a shell's command line.
 std::string quoted(const std::string& word) {
   std::string text = "'";
   for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
@@ -47,7 +47,7 @@ std::string command_of(const Baseline& baseline, const std::string& program, int
                      link == "tcp" ? "--mca pml ob1 --mca btl self,tcp" : "", quoted(program), bytes, repeats);
 }
 
-/// Lies beside this program.
+/// Returns the path of the baseline's program, which is in this program's folder.
 std::filesystem::path program_of(const Baseline& baseline) {
   std::error_code unknown;
   return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / baseline.program;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Other libraries' all-reduce beside ours.
+/// @file Times other libraries' all-reduces, for comparison with ours.
 
 #include <cstdint>
 #include <string>
@@ -7,22 +7,22 @@
 
 namespace param_sync::commands {
 
-/// What --beside takes: names of baselines, and "all".
+/// Returns the values that --beside takes: names of baselines, and "all".
 std::vector<std::string> beside_choices();
 
-/// The baselines that are meant by a choice; none where it is empty.
+/// Returns the baselines of a choice; none if it is empty.
 std::vector<std::string> baselines_of(const std::string& choice);
 
-/// What a baseline is called in tables: "MPI".
+/// Returns a baseline's name in tables, such as "MPI".
 std::string title_of(const std::string& baseline);
 
-/// Throws schedule::Error where a program that baseline_s() runs is missing, and says which. To ask before a table
-/// begins.
+/// Throws schedule::Error, which names the program, if one that baseline_s() runs is missing. Call it before a table is
+/// printed.
 void require_baseline(const std::string& baseline);
 
-/// The median seconds of this baseline's all-reduce of floats, between so many processes of this machine. Runs a
-/// program that lies beside this one where the library was found when it was built. `link`: of "mpi", "tcp" is Open
-/// MPI's tcp, everything else what Open MPI takes itself; Gloo has tcp only. Throws schedule::Error: what is missing.
+/// Returns the median seconds of this baseline's all-reduce of floats between so many processes of this machine. Runs a
+/// program in this program's folder; the build makes it if it finds the library. For "mpi", `link` "tcp" means Open
+/// MPI's tcp, and others what Open MPI takes itself; Gloo has only tcp. Throws schedule::Error if the program fails.
 double baseline_s(const std::string& baseline, int nodes, const std::string& link, std::uint64_t bytes, int repeats);
 
 }  // namespace param_sync::commands

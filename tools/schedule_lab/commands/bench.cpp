@@ -23,10 +23,10 @@ struct BenchOptions {
   std::vector<std::uint64_t> sizes_bytes;
   int repeats = 9;
   std::string beside;
-  int rows = 0;  // of factors; 0: not given
+  int rows = 0;  // of the layer or the table; 0: not given, as for those below
   int columns = 0;
   int batch = 0;
-  std::uint64_t additions = 0;  // of rows
+  std::uint64_t additions = 0;  // additions into rows of a table
   int blocks = 0;
 };
 
@@ -54,14 +54,14 @@ double median_of(const BenchOptions& options, const std::string& scheme, std::ui
   return executor::try_out(schedule::generate(scheme, request), settings).median_s();
 }
 
-/// "MPI's and Gloo's"
+/// Returns text such as "MPI's and Gloo's".
 std::string owners_of(const std::vector<std::string>& baselines) {
   std::string text;
   for (const std::string& baseline : baselines) text += (text.empty() ? "" : " and ") + title_of(baseline) + "'s";
   return text;
 }
 
-/// The rest of a size's lines beside baselines: one for each of them.
+/// Prints the rest of a size's lines, one for each baseline.
 void print_ratios(const std::vector<std::string>& baselines, const std::vector<double>& baseline_times,
                   const std::vector<std::string>& schemes, const std::vector<double>& times) {
   const double best_s = *std::min_element(times.begin(), times.end());
@@ -73,7 +73,7 @@ void print_ratios(const std::vector<std::string>& baselines, const std::vector<d
   }
 }
 
-/// Medians by size and scheme, or how many times as long the baselines take.
+/// Prints medians by size and scheme; with baselines, how many times as long these take. Returns the exit status.
 int bench_sums(const BenchOptions& options) {
   const std::vector<std::string> schemes = benched_schemes(options), baselines = baselines_of(options.beside);
   for (const std::string& baseline : baselines) require_baseline(baseline);
@@ -108,7 +108,7 @@ std::string what_is_sent(const std::string& scheme, const executor::FactorTrial&
   return trial.of_factors ? "hybrid takes factors sent to all" : "hybrid takes the whole gradient";
 }
 
-/// A layer's gradient, sent as factors and as a whole.
+/// Times the exchange of a layer's gradient as factors, and as a whole. Returns the exit status.
 int bench_factors(const BenchOptions& options) {
   const auto size = [](int given, int usual) { return static_cast<std::uint32_t>(given != 0 ? given : usual); };
   executor::FactorTrialSettings settings;
@@ -142,7 +142,7 @@ int bench_factors(const BenchOptions& options) {
   return well ? gpusock::program::kSuccess : gpusock::program::kFailure;
 }
 
-/// Blocks add into the rows of one table.
+/// Times blocks that add into the rows of one table. Returns the exit status.
 int bench_tables(const BenchOptions& options) {
   TableTrialSettings settings;
   settings.additions = options.additions;

@@ -16,7 +16,7 @@ struct Command {
 };
 
 const std::vector<Command> kCommands = {
-#if !PARAM_SYNC_ONLY_TRAINS  // as in builds for ThreadSanitizer: these have one thread
+#if !PARAM_SYNC_ONLY_TRAINS  // builds for ThreadSanitizer leave these out: they have one thread
     {"schedule", schedule_command}, {"simulate", simulate_command}, {"predict", predict_command},
     {"bench", bench_command},       {"plot", plot_command},
 #endif
@@ -36,7 +36,7 @@ bool is_command(const std::string& word) { return find_command(word) != nullptr;
 int run_command(int argc, char** argv) {
   std::string name = std::string("param_sync ") + argv[1];
   const Command* command = find_command(argv[1]);
-  argv[1] = name.data();  // as --help shows it
+  argv[1] = name.data();  // the name that --help shows
   return command->run(argc - 1, argv + 1);
 }
 

@@ -13,8 +13,8 @@
 namespace param_sync::commands {
 namespace {
 
-/// The first four are those in which all ranks send alike: they tell the prices apart, and the cost model is exact for
-/// them. The others show how far it carries.
+/// In the first four schemes all ranks send alike. They tell the prices apart, and the cost model is exact for them.
+/// The other schemes show how well the fit predicts what it has not seen.
 const char* const kMeasuredSchemes[] = {"mesh", "ring", "rhd", "butterfly", "ring:segmented", "tree:double-binary"};
 constexpr std::size_t kFittedSchemes = 4;
 constexpr std::uint64_t kMeasuredBytes[] = {1 << 10, 64 << 10, 512 << 10, 4 << 20};
@@ -25,7 +25,7 @@ double timed_run(executor::LocalRanks& ranks, std::size_t index, std::uint64_t f
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Schedules on running links, which are timed again and again.
+/// Times schedules on running links, any number of times.
 class TimedSchedules {
  public:
   TimedSchedules(int nodes, gpusock::LinkKind link)
@@ -33,7 +33,7 @@ class TimedSchedules {
     for (int rank = 0; rank < nodes; ++rank) ranks_.tensor(rank).copy_in(std::vector<float>(kFloatsMax));
   }
 
-  /// All of them in turn, several times, so that other work on the machine disturbs all alike.
+  /// Times all schedules in turn, several times, so that other work on the machine disturbs all of them alike.
   tune::Round time(int repeats) {
     std::map<std::pair<std::size_t, std::uint64_t>, std::vector<double>> times;
     for (int repeat = -1; repeat < repeats; ++repeat) {

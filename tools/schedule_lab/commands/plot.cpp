@@ -34,14 +34,14 @@ struct PlotOptions {
   std::string link;
 };
 
-/// A word of a shell's command line.
+/// Returns the word, quoted for a shell's command line.
 std::string shell_word(const std::string& word) {
   std::string text = "'";
   for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return text + "'";
 }
 
-/// Figures of the training's files that are there; says which are not.
+/// Returns figures of the training's files in the folder. Prints which files are missing.
 std::vector<Figure> figures_of_training(const fs::path& folder) {
   std::vector<Figure> all;
   if (const fs::path series = folder / figures::kSeriesFile; fs::exists(series)) {
@@ -63,7 +63,7 @@ void draw_all(const fs::path& folder, const std::vector<Figure>& all) {
   for (const Figure& figure : all) {
     if (!figure.data.empty()) gpusock::program::write_file(folder / (figure.name + ".dat"), figure.data);
     gpusock::program::write_file(folder / (figure.name + ".gp"), figure.script);
-    command += " && gnuplot " + figure.name + ".gp";  // one each: another figure's axes, ranges and labels would stay
+    command += " && gnuplot " + figure.name + ".gp";  // one each: else axes, ranges and labels of one figure stay
   }
   std::fflush(nullptr);
   const int status = std::system(command.c_str());
@@ -83,7 +83,7 @@ int run_plot(const PlotOptions& options) {
   std::vector<Figure> all = figures_of_training(folder);
   simulate::TrainingSettings settings;
   settings.scheme = options.scheme;
-  settings.steps = 3;  // nothing is random, and steps after the second one are all alike
+  settings.steps = 3;  // nothing is random, so steps after the second one are all alike
   std::vector<int> nodes;
   for (int count = 2; count <= options.nodes; count *= 2) nodes.push_back(count);
   all.push_back(figures::efficiency(models::model(options.model), settings, nodes, {1, 2.5, 5, 10, 25, 40, 100}));

@@ -33,7 +33,7 @@ struct PredictOptions {
 
 constexpr int kMeasuredNodesMax = 16;
 constexpr int kMeasuredRepeats = 7;
-constexpr auto kMeasuringMax = std::chrono::seconds(20);  // then an unsteady machine is given up
+constexpr auto kMeasuringMax = std::chrono::seconds(20);  // after that --measure gives up an unsteady machine
 
 std::string quantity(double value, const char* unit, double highest) {
   return value < highest ? fmt::format("{:.4g} {}", value, unit) : "too fast to tell";
@@ -43,7 +43,7 @@ std::string error_text(const tune::FitError& error) {
   return fmt::format("mean {:.1f} %, at worst {:.1f} % ({})", 100 * error.mean, 100 * error.worst, error.worst_at);
 }
 
-/// What the model's choices lose, by measurements that it has not seen.
+/// Says what the model's choices lose according to measurements that it has not seen.
 std::string text_of(const std::vector<tune::Regret>& regrets) {
   std::string text = fmt::format("  of these schemes the model would take, and a later round of medians of {} finds:\n",
                                  kMeasuredRepeats);
@@ -76,7 +76,7 @@ std::string text_of(const CheckedLinks& checked, const PredictOptions& options) 
       std::min(network.reduce_bandwidth * 1e-9, 1e6));
 }
 
-/// What a reader should know of how far to trust them. Empty where all is well.
+/// Says why a reader should doubt the measurements. Empty if there is no reason.
 std::string doubt_of(const CheckedLinks& links) {
   const auto processors = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
   std::string doubt = tune::unsteadiness_of(links.settled);
@@ -87,7 +87,7 @@ std::string doubt_of(const CheckedLinks& links) {
   return doubt;
 }
 
-/// Throws where the machine stays unsteady, unless the user takes such prices.
+/// Measures the links. Throws if the machine stays unsteady, unless the user has given --unsteady.
 CheckedLinks measured_links(const PredictOptions& options) {
   const auto link = gpusock::parse_link(options.link.empty() ? "auto" : options.link);
   CheckedLinks links = measure_links_again(options.nodes, link, kMeasuredRepeats,
@@ -100,7 +100,7 @@ CheckedLinks measured_links(const PredictOptions& options) {
       doubt_of(links)));
 }
 
-/// By size and scheme.
+/// Prints prices by size and scheme.
 void print_prices(const PredictOptions& options, const tune::Chooser& chooser, const tune::Fit& fit) {
   std::vector<std::string> schemes;
   for (const auto& priced : chooser.candidates()) {
@@ -122,7 +122,7 @@ void print_prices(const PredictOptions& options, const tune::Chooser& chooser, c
   }
 }
 
-/// By size: what each chooser takes, and how long that takes in virtual time.
+/// Prints, by size, which schedule each chooser takes, and how long that takes in virtual time.
 void print_choices(const PredictOptions& options, const tune::Chooser& chooser, const cost::NetworkModel& model) {
   std::vector<std::string> choosers{"auto", "Open MPI's rules"};
   if (options.exhaustive) choosers.push_back("the best of all");

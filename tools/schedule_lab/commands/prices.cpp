@@ -22,9 +22,9 @@ namespace {
 
 constexpr int kNodesMeasuredMax = 8;
 constexpr int kRepeats = 5;
-constexpr double kPriceMax = 1e6;  // what was too fast to tell
+constexpr double kPriceMax = 1e6;  // stands for what is too fast to measure
 
-/// 10^9 multiply-adds per second.
+/// Measures how fast a node makes gradients from factors, in 10^9 multiply-adds per second.
 double rebuild_speed() {
   constexpr executor::FactorLayout kLayout{256, 256, 64, 1};
   gpusock::Context context;
@@ -40,7 +40,7 @@ double rebuild_speed() {
   return static_cast<double>(kLayout.gradient_floats()) * kLayout.samples / best_s * 1e-9;
 }
 
-/// As it is printed, so that who gives the numbers again makes the same choices.
+/// Rounds a price to the digits that are printed, so that the printed numbers lead to the same choices again.
 double rounded(double price, double least) {
   return std::stod(fmt::format("{:.4g}", std::clamp(price, least, kPriceMax)));
 }
@@ -62,7 +62,7 @@ ExchangePrices measure(int nodes, gpusock::LinkKind link) {
     fmt::print(stderr, "param_sync: {}\n", error.what());
   }
   std::fflush(stderr);
-  _exit(status);  // what the parent has not written yet is the parent's
+  _exit(status);  // not exit(): only the parent may write what is still in its buffers
 }
 
 }  // namespace

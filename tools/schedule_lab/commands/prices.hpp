@@ -1,5 +1,5 @@
 #pragma once
-/// @file The prices of --scheme auto, measured.
+/// @file Measures the prices of --scheme auto.
 
 #include "param_sync/cost/exchange_prices.hpp"
 
@@ -9,9 +9,9 @@
 
 namespace param_sync::commands {
 
-/// Measures links between at most eight nodes of this machine, and how fast a node makes gradients of factors, for less
-/// than a second. In a process of its own, which leaves nothing behind: call it before this process has threads. Throws
-/// gpusock::Error.
+/// Measures for less than a second links between at most eight nodes of this machine, and how fast a node makes
+/// gradients from factors. Forks a process that measures and leaves nothing behind, so call it before this process has
+/// threads. Throws gpusock::Error.
 ExchangePrices measured_prices(int nodes, gpusock::LinkKind link);
 
 }  // namespace param_sync::commands

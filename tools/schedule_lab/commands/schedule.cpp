@@ -28,7 +28,7 @@ struct ScheduleOptions {
   bool deterministic = false;
 };
 
-/// The ops of every lane, one a line.
+/// Lists the ops of all lanes, one on each line, after a line about each rank's work.
 std::string listing(const Schedule& schedule, const Counts& counts) {
   std::string text;
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
@@ -49,7 +49,7 @@ std::string listing(const Schedule& schedule, const Counts& counts) {
   return text;
 }
 
-/// Runs the schedule on sockets, and says how it went.
+/// Runs the schedule on sockets. Returns a line about the run. Throws Misuse or an error if it fails.
 std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& options) {
   if (options.deterministic && !sums_in_rank_order(schedule)) {
     throw Misuse(fmt::format("{} does not add in the order of ranks for {} ranks. --scheme chain does", schedule.scheme,

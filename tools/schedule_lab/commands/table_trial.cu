@@ -10,18 +10,18 @@ namespace param_sync::commands {
 namespace {
 
 #if defined(GPUSOCK_DEVICE_CPU)
-constexpr unsigned kThreads = 1;  // those of a block share one processor
+constexpr unsigned kThreads = 1;  // more threads of a block would share one processor
 #else
 constexpr unsigned kThreads = 128;
 #endif
 
-/// Floats between 0 and 8 with one binary place: their sums are exact.
+/// Returns a float between 0 and 8 with one binary place. Sums of such floats are exact.
 constexpr float value_of(std::uint32_t column) { return static_cast<float>(column % 16) / 2; }
 
-/// How a block adds: without locks, or while it holds a lock: that of the place, or the only one.
+/// How a block adds: without locks, while it holds the lock of the row, or while it holds the only lock.
 enum class Locks : int { none, of_rows, one };
 
-/// The keys that blocks add to are spread over all rows, and each block begins with another one.
+/// Adds rows to keys that are spread over all rows. Each block begins with a different key.
 __global__ void add_rows(Rows rows, std::uint64_t* locks, Locks kind, std::uint64_t keys, std::uint64_t additions,
                          const float* values) {
   const auto block = gpusock::this_block();
@@ -69,7 +69,7 @@ class TableTrial {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  /// True if each sum is what was added.
+  /// True if each sum equals what was added.
   bool conserved() const {
     std::vector<std::uint64_t> times_of(settings_.rows);  // by key
     for (std::uint64_t i = 0; i < settings_.additions; ++i) ++times_of[i * 7919 % settings_.rows];

@@ -14,7 +14,7 @@ using simulate::Order;
 using simulate::TrainingSettings;
 using simulate::TrainingTimes;
 
-/// An option that was given, of those that need --model; empty: none.
+/// Returns an option that was given and needs --model; empty if there is none.
 std::string given_for_model(const TrainingOptions& options) {
   if (!options.order.empty()) return "--order";
   if (!options.dense.empty()) return "--dense";

@@ -8,7 +8,7 @@
 
 namespace param_sync::commands {
 
-/// Less than 0, or empty: not given.
+/// The options of --model. Options that were not given are negative, 0 bytes, empty or false.
 struct TrainingOptions {
   std::string model;
   std::string order;
@@ -27,10 +27,10 @@ struct TrainingOptions {
 
 void add_training(Arguments& arguments, TrainingOptions& options);
 
-/// What is wrong, or nothing. Options that need --model are refused without it.
+/// Says what is wrong with the options; empty if nothing is. Options that need --model are wrong without it.
 std::string problem_of_training(const TrainingOptions& options, const Source& source);
 
-/// Prints a line for each order, and how layers are exchanged. Throws Misuse.
+/// Prints a line for each order and, with --layers, how layers are exchanged. Returns the exit status. Throws Misuse.
 int run_training(const TrainingOptions& options, const Source& source, const cost::NetworkModel& network);
 
 }  // namespace param_sync::commands

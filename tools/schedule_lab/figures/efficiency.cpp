@@ -38,7 +38,7 @@ Figure efficiency(const models::Model& model, simulate::TrainingSettings setting
       model.name, settings.scheme, settings.batch, settings.flops_per_s * 1e-12);
   std::string ticks;
   for (const int count : nodes) ticks += fmt::format("{}{}", ticks.empty() ? "" : ", ", count);
-  const auto axis = [](const char* label, double least, double most) {  // there may be one value only
+  const auto axis = [](const char* label, double least, double most) {  // there may be only one value
     return fmt::format("set xlabel '{}'\nset xrange [{:.4g}:{:.4g}]\n", label, least / 1.1, most * 1.1);
   };
   figure.script += axis("nodes", nodes.front(), nodes.back()) + fmt::format("set xtics ({})\n", ticks);

@@ -14,9 +14,9 @@
 namespace param_sync::figures {
 namespace {
 
-constexpr int kRanksMax = 8;  // more would be too small to see
+constexpr int kRanksMax = 8;  // rows of more ranks would be too small to see
 
-/// What kernels and lanes do, in the order of the key.
+/// The activities of kernels and lanes, in the order of the figure's key, and their colours.
 const std::pair<const char*, const char*> kColours[] = {
     {"forward wait", "#dddddd"},
     {"forward", "#4477aa"},
@@ -39,10 +39,10 @@ const std::pair<const char*, const char*> kColours[] = {
 
 struct Span {
   std::string activity;
-  int layer = -1;  ///< the first one; of the kernels that compute: -1
+  int layer = -1;  ///< first layer of a lane's activity; -1 for a kernel that computes
   int rank = 0;
   int thread = 0;
-  std::string label;  ///< of a kernel that computes
+  std::string label;  ///< label of a kernel that computes
   double begin_ms = 0;
   double end_ms = 0;
 };
@@ -54,7 +54,7 @@ bool computes(const std::string& activity) {
   return all.contains(activity);
 }
 
-/// Spans of the last step, whose first one begins at 0.
+/// Returns the spans of the last step. The first one begins at 0. Sets `step` to the number of that step.
 std::vector<Span> read_spans(const nlohmann::json& trace, int& step) {
   step = 0;
   for (const auto& event : trace.at("traceEvents")) {
@@ -85,14 +85,14 @@ std::vector<Span> read_spans(const nlohmann::json& trace, int& step) {
   return spans;
 }
 
-/// A row for each rank's kernels and for each of its layers, in which each lane has a part.
+/// The figure's rows: one for each rank's kernels and for each of its layers. Each lane has a part of a row.
 struct Rows {
   explicit Rows(const std::vector<Span>& spans) {
     for (const Span& span : spans) lanes_[{span.rank, span.layer}].insert(span.thread);
   }
   int count() const { return static_cast<int>(lanes_.size()); }
 
-  /// From where to where, downwards.
+  /// Returns the upper and the lower edge of the span, in rows from the top.
   std::pair<double, double> place(const Span& span) const {
     const auto row = lanes_.find({span.rank, span.layer});
     const auto& lanes = row->second;

@@ -16,13 +16,13 @@ struct Series {
 };
 
 Series read_series(const std::string& text) {
-  constexpr std::ptrdiff_t kTabs = 5;  // step, loss, accuracy, bytes, waiting, seconds
+  constexpr std::ptrdiff_t kTabs = 5;  // between step, loss, accuracy, bytes, waiting, seconds
   Series series;
   std::istringstream lines(text);
   std::size_t rows = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('#')) {
-      series.title = line.substr(std::min<std::size_t>(line.size(), 2));  // the last such line
+      series.title = line.substr(std::min<std::size_t>(line.size(), 2));  // the last such line is the title
       continue;
     }
     if (std::count(line.begin(), line.end(), '\t') != kTabs) {
@@ -33,7 +33,7 @@ Series read_series(const std::string& text) {
     ++rows;
   }
   if (rows == 0) throw schedule::Error(fmt::format("{} has no steps", kSeriesFile));
-  std::replace(series.title.begin(), series.title.end(), '\'', ' ');  // it is quoted with these
+  std::replace(series.title.begin(), series.title.end(), '\'', ' ');  // the script puts the title between these
   return series;
 }
 

@@ -1,4 +1,4 @@
-# What a run did over its steps, from the file that param_sync --series writes:
+# Draws what a run did over its steps, from the file that param_sync --series writes:
 #   gnuplot -e "series='run.tsv'; picture='run.svg'" plot.gp
 set terminal svg size 900,800 dynamic background rgb 'white'
 set output picture

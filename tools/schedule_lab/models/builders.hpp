@@ -1,5 +1,5 @@
 #pragma once
-/// @file The models, each made by a function; and layers that several have.
+/// @file Functions that make the models, and layers that several models have.
 
 #include "models/model.hpp"
 
@@ -10,7 +10,7 @@ Model vgg19_22k();
 Model resnet50();
 Model gpt2();
 
-/// `outputs` x `inputs` weights and a bias for each output, used once for each sample.
+/// Returns a layer with `outputs` x `inputs` weights and a bias for each output, which each sample uses once.
 Layer fully_connected(const std::string& name, int outputs, int inputs);
 
 }  // namespace param_sync::models

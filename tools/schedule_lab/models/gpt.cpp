@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kTokens = 1024, kWidth = 768, kVocabulary = 50257;
 
-/// A matrix that is used once for each token; its gradient's factors would have a vector for each token, too.
+/// Returns a layer whose matrix each token uses once. It has no factors: they would have two vectors for each token.
 Layer linear(const std::string& name, double outputs, double inputs) {
   Layer layer;
   layer.name = name;
@@ -33,7 +33,7 @@ Model gpt2() {
     const std::string name = "h" + std::to_string(block) + ".";
     model.layers.push_back(plain(name + "ln_1", 2 * kWidth, 2));
     model.layers.push_back(linear(name + "c_attn", 3 * kWidth, kWidth));
-    model.layers.back().forward_flops += 2 * 2 * kTokens * kTokens * kWidth;  // scores, and the sum of values
+    model.layers.back().forward_flops += 2 * 2 * kTokens * kTokens * kWidth;  // scores, and sums of values
     model.layers.push_back(linear(name + "c_proj", kWidth, kWidth));
     model.layers.push_back(plain(name + "ln_2", 2 * kWidth, 2));
     model.layers.push_back(linear(name + "c_fc", 4 * kWidth, kWidth));

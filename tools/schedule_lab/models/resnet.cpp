@@ -3,7 +3,7 @@
 namespace param_sync::models {
 namespace {
 
-/// A convolution without a bias, and its batch normalization. `side`: of the maps that come out.
+/// Returns a convolution without a bias, with its batch normalization. `side` is the side of its output maps.
 Layer convolution(const std::string& name, int outputs, int inputs, int kernel, int side) {
   Layer layer;
   const double weights = static_cast<double>(kernel) * kernel * inputs * outputs;

@@ -3,7 +3,7 @@
 namespace param_sync::models {
 namespace {
 
-/// Convolutions of 3 x 3 in five stages, between which maps are halved; then three fully connected layers.
+/// Makes five stages of 3 x 3 convolutions, each of which ends by halving the maps, and three fully connected layers.
 Model vgg(const std::vector<int>& convolutions_of_stage, int classes) {
   constexpr int kChannels[] = {64, 128, 256, 512, 512};
   Model model;

@@ -18,7 +18,7 @@ schedule::FactorShape shape_of(const models::Layer& layer, int batch) {
   return {static_cast<double>(layer.rows), static_cast<double>(layer.columns), static_cast<double>(batch)};
 }
 
-// Parts of the data at all ranks: those of a schedule of more take minutes to make, and more to simulate.
+// Most chunks times ranks of a schedule. A larger schedule takes minutes to make, and longer to simulate.
 constexpr std::int64_t kPartsMax = 1 << 21;
 
 }  // namespace
@@ -96,7 +96,7 @@ void Buckets::add_layer(int index) {
   if (open_bytes_ >= settings_.fuse_bytes) add_dense(open_, std::exchange(open_bytes_, 0));
 }
 
-/// In units of the same size.
+/// Adds a bucket that is exchanged in units of the same size.
 void Buckets::add_dense(Bucket bucket, double bytes) {
   const Plan& by = plan(is_for_factors(settings_.scheme) ? settings_.dense : settings_.scheme);
   const double units = std::ceil(bytes / settings_.unit_bytes), chunk_bytes = bytes / units / by.chunks();
@@ -120,7 +120,7 @@ void Buckets::add_factors(int index, const std::string& scheme) {
     bucket.units.push_back({&plan(scheme), factors, factors, 0, priority});
     layers_.push_back({layer.name, scheme, floats.broadcast * kFloatBytes * 1e-6});
   } else {
-    const Plan& by = plan(scheme, index % settings_.nodes);  // neighbouring layers have different servers
+    const Plan& by = plan(scheme, index % settings_.nodes);  // so neighbouring layers have different servers
     const double units = std::ceil(layer.parameters * kFloatBytes / by.chunks() / settings_.unit_bytes);
     const double parts = units * by.chunks();
     bucket.units.assign(static_cast<std::size_t>(units),

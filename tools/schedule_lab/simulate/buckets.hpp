@@ -1,5 +1,5 @@
 #pragma once
-/// @file What of a model is exchanged together, and how.
+/// @file Which layers of a model are exchanged together, and how.
 
 #include "simulate/traffic.hpp"
 #include "simulate/training.hpp"
@@ -13,9 +13,9 @@ namespace param_sync::simulate {
 
 /// Neighbouring layers whose gradients are exchanged together, in one or more units.
 struct Bucket {
-  int first_layer = 0;  ///< the last one whose gradient is made
+  int first_layer = 0;  ///< first layer; its gradient is computed last
   int last_layer = 0;
-  double rebuild_s = 0;  ///< that a node takes to make the gradient from the factors that came
+  double rebuild_s = 0;  ///< time that a node takes to make the gradient from the received factors
   std::vector<Exchange> units;
 };
 
@@ -25,7 +25,7 @@ class Buckets {
   Buckets(const models::Model& model, const TrainingSettings& settings);
 
   const std::vector<Bucket>& all() const { return buckets_; }          ///< in the order of the backward pass
-  int of_layer(std::size_t layer) const { return bucket_of_[layer]; }  ///< schedule::kNobody: it has no parameters
+  int of_layer(std::size_t layer) const { return bucket_of_[layer]; }  ///< schedule::kNobody if it has no parameters
   const std::vector<LayerExchange>& layers() const { return layers_; }
   int ranks() const { return settings_.nodes + settings_.summation_nodes; }
   std::uint64_t messages_of_step() const;
@@ -44,7 +44,7 @@ class Buckets {
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
   std::vector<LayerExchange> layers_;
-  Bucket open_;  ///< dense layers that are not yet as large as they should be
+  Bucket open_;  ///< dense layers that have fewer than fuse_bytes bytes so far
   double open_bytes_ = 0;
 };
 

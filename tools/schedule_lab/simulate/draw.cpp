@@ -41,7 +41,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-/// A distance between labels of the axis that leaves room for them: 1, 2 or 5 times a power of ten.
+/// Returns a distance between the axis's labels that leaves room for them: 1, 2 or 5 times a power of ten.
 double tick_of(double unit) {
   double tick = 1;
   for (int i = 0; tick * unit < 40; ++i) tick *= i % 3 == 1 ? 2.5 : 2;

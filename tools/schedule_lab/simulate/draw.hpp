@@ -1,5 +1,5 @@
 #pragma once
-/// @file A schedule as a picture.
+/// @file Draws a schedule as a picture.
 
 #include "param_sync/schedule/schedule.hpp"
 
@@ -7,8 +7,8 @@
 
 namespace param_sync::simulate {
 
-/// An SVG: ranks down, time across, an arrow for each message; time is that of a network in which a chunk, and the way
-/// of a message, take one unit each. `title` is written above.
+/// Returns an SVG with ranks from top to bottom, time from left to right and an arrow for each message. It shows times
+/// on a network in which sending a chunk takes one unit and the latency is one unit. `title` is written above.
 std::string draw(const schedule::Schedule& schedule, const std::string& title);
 
 }  // namespace param_sync::simulate

@@ -24,17 +24,17 @@ struct LaneRun {
   int rank = 0;
   int lane = 0;
   const Lane* ops = nullptr;
-  std::vector<double> ended_s;  // of the ops that are complete
-  bool busy = false;            // with the op after those
+  std::vector<double> ended_s;  // end times of the complete ops
+  bool busy = false;            // true if the next op has started
 
   bool all_done() const { return ended_s.size() == ops->size(); }
   const Op& op() const { return (*ops)[ended_s.size()]; }
 };
 
-/// What happens when virtual time reaches it.
+/// A call that is made when virtual time reaches `time_s`.
 struct Event {
   double time_s = 0;
-  std::uint64_t number = 0;  // events of one time happen in the order in which they were planned
+  std::uint64_t number = 0;  // events of the same time happen in the order in which they were planned
   std::function<void()> happens;
 
   bool operator>(const Event& other) const { return std::tie(time_s, number) > std::tie(other.time_s, other.number); }
@@ -42,7 +42,7 @@ struct Event {
 
 /// Messages on one channel that have arrived, and the lane that waits for the next one.
 struct Inbox {
-  std::deque<std::size_t> arrived;  // which transfers
+  std::deque<std::size_t> arrived;  // indices in Timeline::transfers
   int waiting = schedule::kNobody;
 };
 
@@ -107,7 +107,7 @@ double Simulation::bandwidth(int from, int to) const {
   return found->second;
 }
 
-/// Until when the port is taken. A topology's links have ports of their own.
+/// Returns the time until which the port is busy. Each link of a topology has its own ports.
 double& Simulation::port(std::map<std::pair<int, int>, double>& ports, int rank, int peer) const {
   return ports[{rank, model_.topology ? peer : schedule::kNobody}];
 }
@@ -132,7 +132,7 @@ void Simulation::start_next(int lane_id) {
   }
 }
 
-/// The lane's message leaves as soon as the port is free.
+/// Sends the lane's message as soon as the port is free.
 void Simulation::send(int lane_id) {
   const LaneRun& lane = lanes_[static_cast<std::size_t>(lane_id)];
   const Op& op = lane.op();

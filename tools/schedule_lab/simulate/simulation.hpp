@@ -1,5 +1,5 @@
 #pragma once
-/// @file A schedule in virtual time.
+/// @file Runs a schedule in virtual time.
 
 #include "param_sync/schedule/schedule.hpp"
 #include "param_sync/cost/network_model.hpp"
@@ -8,7 +8,7 @@
 
 namespace param_sync::simulate {
 
-/// One message, from when its first byte leaves to when its last one has arrived.
+/// One message, from when its first byte leaves until its last byte has arrived.
 struct Transfer {
   int from = 0;
   int to = 0;
@@ -20,12 +20,12 @@ struct Transfer {
 };
 
 struct Timeline {
-  double end_s = 0;                 ///< when the last rank is done
-  std::vector<Transfer> transfers;  ///< by their starts
+  double end_s = 0;                 ///< time at which the last rank is done
+  std::vector<Transfer> transfers;  ///< transfers, sorted by start
 };
 
-/// Runs a schedule that check() passes. Rings have room for all messages, and a message is added, or passed on, when
-/// all of it has arrived. Throws schedule::Error where a message takes a link that the topology lacks.
+/// Runs a schedule that check() accepts. Rings have room for all messages. A message is added or forwarded when all of
+/// it has arrived. Throws schedule::Error if a message uses a link that the topology does not have.
 Timeline simulate(const schedule::Schedule& schedule, double chunk_bytes, const cost::NetworkModel& model);
 
 }  // namespace param_sync::simulate

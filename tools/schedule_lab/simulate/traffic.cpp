@@ -7,15 +7,15 @@
 #include <utility>
 
 namespace param_sync::simulate {
-namespace traffic_parts {  // has a name, as Plan::Data and Traffic::Impl have such members
+namespace traffic_parts {  // not anonymous, since Plan::Data and Traffic::Impl have members of these types
 
 using schedule::Kind;
 using schedule::kNobody;
 
-/// An op; lanes, ops and channels are numbered across all ranks.
+/// An op. Numbers of lanes, ops and channels are unique across all ranks.
 struct PlanOp {
   Kind kind = Kind::send;
-  bool pushed = false;  ///< what it sends or receives is on its way to the owner
+  bool pushed = false;  ///< true if its message goes to the owner
   int rank = 0;
   int count = 0;
   int to = kNobody;
@@ -23,7 +23,7 @@ struct PlanOp {
   int out = kNobody;
   int after_begin = 0;
   int after_end = 0;
-  std::vector<int> awaited_by;  ///< lanes
+  std::vector<int> awaited_by;  ///< lanes with an op that waits for it
 
   bool receives() const { return in != kNobody; }
   bool sends() const { return out != kNobody; }
@@ -36,7 +36,7 @@ struct PlanLane {
   int end = 0;
 };
 
-/// An op, and the lane that it is in.
+/// An op and its lane.
 struct PlanRef {
   int lane = 0;
   int op = 0;
@@ -54,12 +54,12 @@ struct Plan::Data {
   std::vector<PlanOp> ops;
   std::vector<PlanLane> lanes;
   std::vector<PlanRef> after;
-  std::vector<std::vector<int>> lanes_of;  ///< by rank
+  std::vector<std::vector<int>> lanes_of;  ///< lanes, by rank
 };
 
 namespace traffic_parts {
 
-/// By chunk: which rank applies the optimizer to it, or kNobody.
+/// Returns, by chunk, the rank that applies the optimizer to it, or kNobody.
 std::vector<int> owners_of(const schedule::Schedule& schedule) {
   std::vector<int> owners(static_cast<std::size_t>(schedule.chunks), kNobody);
   for (int rank = 0; rank < schedule.nodes(); ++rank) {
@@ -142,10 +142,10 @@ class PlanMaker {
 
 enum class EventKind : std::uint8_t { sent, first_byte, arrived, received, ended, timer };
 
-/// `index`: a lane (sent, received, ended), an op (first_byte, arrived), or a rank (timer).
+/// An event. Its `index` is a lane (sent, received, ended), an op (first_byte, arrived) or a rank (timer).
 struct TrafficEvent {
   double time_s = 0;
-  std::uint64_t number = 0;  // events of one time happen in the order in which they were planned
+  std::uint64_t number = 0;  // events of the same time happen in the order in which they were planned
   EventKind kind = EventKind::timer;
   int index = 0;
   std::size_t exchange = 0;
@@ -174,14 +174,14 @@ struct Port {
 };
 
 struct ChannelState {
-  int arrived = 0;     // messages that no op has taken
-  int lane = kNobody;  // that waits for one
+  int arrived = 0;     // messages that have arrived and that no op has taken
+  int lane = kNobody;  // the lane that waits for a message
 };
 
 /// An exchange that runs.
 struct Running {
   Exchange exchange;
-  std::vector<int> next;  // by lane: the op that is next, or at work
+  std::vector<int> next;  // by lane: the op that runs or comes next
   std::vector<char> busy;
   std::vector<char> ready;  // by rank
   std::vector<int> lanes_left;
@@ -368,7 +368,7 @@ void Traffic::ready(std::size_t exchange, int rank) {
   Running& run = impl.running(exchange);
   run.ready[static_cast<std::size_t>(rank)] = 1;
   const std::vector<int>& lanes = impl.plan(run).lanes_of[static_cast<std::size_t>(rank)];
-  if (lanes.empty()) {  // one node, or nothing to do
+  if (lanes.empty()) {  // there is one node, or this rank has nothing to do
     if (--run.ranks_left == 0) {
       impl.exchanges[exchange].reset();
       --impl.unfinished;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Several schedules in virtual time on the same links, with priorities: what training does.
+/// @file Runs several schedules in virtual time on the same links, with priorities, as training does.
 
 #include "param_sync/schedule/schedule.hpp"
 #include "param_sync/cost/network_model.hpp"
@@ -10,7 +10,7 @@
 
 namespace param_sync::simulate {
 
-/// A schedule, prepared for running many times. What it takes is a schedule that check() passes.
+/// A schedule that is prepared to run many times. check() must accept the schedule.
 class Plan {
  public:
   explicit Plan(const schedule::Schedule& schedule);
@@ -19,7 +19,7 @@ class Plan {
 
   int chunks() const;
   int workers() const;
-  std::uint64_t messages() const;  ///< of one run
+  std::uint64_t messages() const;  ///< number of messages of one run
 
  private:
   friend class Traffic;
@@ -31,41 +31,41 @@ class Plan {
 struct Exchange {
   const Plan* plan = nullptr;
   double chunk_bytes = 0;
-  double pushed_bytes = 0;  ///< of a chunk on its way to the owner that applies the optimizer: a gradient's factors may
-                            ///< be smaller than weights
-  double apply_s = 0;       ///< that the owner works on a chunk, besides adding
-  int priority = 0;         ///< of messages that wait for a port, those of the lowest number go first
+  double pushed_bytes = 0;  ///< bytes of a chunk that is sent to the owner that applies the optimizer: factors of a
+                            ///< gradient may be smaller than weights
+  double apply_s = 0;       ///< time that the owner works on a chunk, in addition to the additions
+  int priority = 0;         ///< of the messages that wait for a port, those with the lowest number go first
 };
 
-/// What is told about traffic and time. Calls back into Traffic are allowed.
+/// Receives events of a Traffic. Its functions may call the Traffic.
 class TrafficListener {
  public:
   virtual ~TrafficListener() = default;
-  virtual void exchange_done(std::size_t exchange, int rank) = 0;  ///< the rank has its result
-  virtual void timer(int rank) = 0;                                ///< of Traffic::after()
+  virtual void exchange_done(std::size_t exchange, int rank) = 0;  ///< called when the rank has its result
+  virtual void timer(int rank) = 0;                                ///< called when the time of Traffic::after() is over
 };
 
-/// Ranks with one port each way, which all exchanges share. A message that has begun is not interrupted. The rest is as
-/// in simulation.hpp; links are all alike.
+/// Ranks with one port in each direction, which all exchanges share. A message that has begun is not interrupted. Links
+/// are all alike. All else is as in simulation.hpp.
 class Traffic {
  public:
   Traffic(int ranks, const cost::NetworkModel& model, TrafficListener& listener);
   ~Traffic();
 
-  /// Nothing moves at a rank until it is ready: until its data is there. Exchanges are numbered from 0. The plan
-  /// outlives it.
+  /// Begins an exchange and returns its number, from 0 on. A rank neither sends nor receives for it before ready() says
+  /// that the rank's data is there. The plan must outlive the exchange.
   std::size_t begin(const Exchange& exchange);
   void ready(std::size_t exchange, int rank);
 
-  /// Calls timer(rank) when so much time has passed.
+  /// Calls TrafficListener::timer(rank) when so much virtual time has passed.
   void after(double seconds, int rank);
 
-  /// Until nothing is left to happen.
+  /// Runs until no event is left.
   void run();
 
   double now_s() const;
   double bytes_sent(int rank) const;
-  /// Exchanges that some rank has not ended.
+  /// Number of exchanges that some rank has not ended.
   std::size_t unfinished() const;
 
  private:

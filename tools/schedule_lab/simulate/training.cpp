@@ -16,7 +16,7 @@ namespace {
 using schedule::Error;
 using schedule::kNobody;
 
-/// A number from 0 to 1 for each place, whatever happened before. (splitmix64.)
+/// Returns a random number from 0 to 1 that depends only on the seed and the place. (splitmix64.)
 double drawn(std::uint64_t seed, std::initializer_list<std::uint64_t> place) {
   std::uint64_t state = seed;
   for (const std::uint64_t number : place) {
@@ -28,18 +28,18 @@ double drawn(std::uint64_t seed, std::initializer_list<std::uint64_t> place) {
   return static_cast<double>(state >> 11) * 0x1p-53;
 }
 
-constexpr std::uint64_t kMessagesMax = 100'000'000;  // some minutes
+constexpr std::uint64_t kMessagesMax = 100'000'000;  // simulating these takes some minutes
 
-/// Where a node is.
+/// The state of a node.
 struct Node {
   int step = 0;
-  int layer = 0;  // that computes, or waits for its parameters
+  int layer = 0;  // the layer that computes, or waits for its parameters
   bool forward = true;
   bool computing = false;
-  std::vector<int> exchanged;  // by bucket: in how many steps it has been
+  std::vector<int> exchanged;  // by bucket: number of steps in which it has been exchanged
 };
 
-/// A bucket in one step.
+/// The exchange of a bucket in one step.
 struct Round {
   std::vector<std::size_t> exchanges;
   std::vector<std::size_t> units_left;  // by rank
@@ -99,7 +99,7 @@ void Training::go_forward(int rank) {
   if (at.layer == 0) {
     double& start_s = starts_[static_cast<std::size_t>(at.step)];
     start_s = std::max(start_s, traffic_.now_s());
-    at.computing = at.step == settings_.steps;  // the training has ended: nothing is waited for
+    at.computing = at.step == settings_.steps;  // the training has ended: the node waits for nothing
     if (at.computing) return;
   }
   const int bucket = buckets_.of_layer(static_cast<std::size_t>(at.layer));
@@ -121,7 +121,7 @@ void Training::compute(int rank, double seconds) {
   traffic_.after(seconds * slower * (1 + settings_.jitter * (2 * drawn_share - 1)), rank);
 }
 
-/// The node has computed a layer.
+/// Called when the node has computed a layer.
 void Training::timer(int rank) {
   Node& at = node(rank);
   at.computing = false;
@@ -154,7 +154,7 @@ void Training::gradient_made(int rank, int layer) {
   start_exchange(rank, bucket);
 }
 
-/// The rank has its part; the first rank that has begins the exchange.
+/// Called when the rank has its part of a bucket. The first rank that has its part begins the exchange.
 void Training::start_exchange(int rank, int bucket) {
   const auto [found, is_new] = rounds_.emplace(std::pair{node(rank).step, bucket}, Round{});
   Round& round = found->second;
@@ -200,7 +200,7 @@ TrainingTimes Training::run() {
   traffic_.run();
   if (traffic_.unfinished() != 0) throw Error("the training does not end: a schedule is wrong");
   TrainingTimes times;
-  constexpr int kFirst = 2;  // that counts
+  constexpr int kFirst = 2;  // first step that counts
   const auto step = [&](int number) { return starts_[static_cast<std::size_t>(number)]; };
   times.step_s = (step(settings_.steps) - step(kFirst)) / (settings_.steps - kFirst);
   times.compute_s = 3 * model_.forward_flops() * settings_.batch / settings_.flops_per_s;

@@ -19,11 +19,11 @@ namespace {
 
 constexpr std::uint64_t kTrialTimeoutNs = 60'000'000'000;
 
-constexpr int kServer = 0;  // of adam-fc
+constexpr int kServer = 0;  // the rank that makes the weights in adam-fc
 constexpr int kBroadcastChunks = 32;
 constexpr float kRate = 0.0625f;
 
-/// All ranks' factors, about as large as errors and activations are.
+/// Returns all ranks' factors, with values of about the size of errors and activations.
 std::vector<float> random_factors(const FactorLayout& layout) {
   std::minstd_rand random(1);
   std::vector<float> all(layout.gathered_floats());
@@ -94,14 +94,14 @@ class Trials {
   }
 
  private:
-  enum : std::size_t { kFactors, kDense, kWeights };  // places in the list of schedules
+  enum : std::size_t { kFactors, kDense, kWeights };  // indices in schedules_
 
   int nodes() const { return static_cast<int>(layout_.ranks); }
   schedule::FactorShape shape() const {
     return {static_cast<double>(layout_.rows), static_cast<double>(layout_.columns),
             static_cast<double>(layout_.samples)};
   }
-  /// What all ranks have at the end.
+  /// Returns the buffers with the results that all ranks have at the end.
   const Buffers& results() const { return serves_ ? weights_ : of_factors_ ? gradients_ : dense_; }
 
   std::vector<schedule::Schedule> schedules() const {
@@ -113,7 +113,7 @@ class Trials {
             schedule::owner_broadcast(nodes(), kBroadcastChunks, kServer)};
   }
 
-  /// Of the rank that sends most.
+  /// Returns the floats that the busiest rank sends by this schedule.
   std::uint64_t sent_floats(std::size_t index, std::uint64_t floats) const {
     const schedule::Schedule& made = schedules_[index];
     const Cut cut{floats, std::max<std::uint64_t>(floats, 1), static_cast<std::uint32_t>(made.chunks)};
@@ -125,7 +125,7 @@ class Trials {
     return most;
   }
 
-  /// What each rank's own factors make: the gradients that an all-reduce sums.
+  /// Makes each rank's gradient from its own factors. The all-reduce sums these gradients.
   void make_own_gradients() {
     const FactorLayout alone{layout_.rows, layout_.columns, layout_.samples, 1};
     for (int rank = 0; rank < nodes(); ++rank) {
@@ -140,7 +140,7 @@ class Trials {
     return static_cast<std::ptrdiff_t>(static_cast<std::uint64_t>(rank) * layout_.floats_of_rank());
   }
 
-  /// To each rank its own factors, and its own gradient; those of others are to come. Weights are 0.
+  /// Gives each rank its own factors and gradient. Zeroes the room for other ranks' factors, and the weights.
   void give_data() {
     for (int rank = 0; rank < nodes(); ++rank) {
       std::vector<float> own(layout_.gathered_floats());
@@ -187,7 +187,7 @@ class Trials {
     }
     const double scale = serves_ ? -static_cast<double>(kRate) : 1;
     double error = 0, size = 0;
-    const std::uint32_t step = std::max<std::uint32_t>(1, layout_.rows / 256);  // of a large layer some rows
+    const std::uint32_t step = std::max<std::uint32_t>(1, layout_.rows / 256);  // of a large layer, only some rows
     for (std::uint32_t row = 0; row < layout_.rows; row += step) {
       for (std::uint32_t column = 0; column < layout_.columns; ++column) {
         const auto [sum, terms] = exact(row, column);
@@ -199,14 +199,14 @@ class Trials {
       }
     }
     trial.error = size > 0 ? std::sqrt(error / size) : std::sqrt(error);
-    // A weight is the sum of a term per sample, of either sign: after n of them it is about as large as the root of n,
-    // and each addition rounds by half a unit of that at most. The n roundings add up as the terms do, so that their
-    // norm is at most the root of n half units of the sum; twice as much, for the terms' own roundings and the rate's.
+    // A weight is the sum of one term per sample, of either sign: after n terms its size is about the root of n, and an
+    // addition rounds by at most half a unit of that. The n roundings add up as the terms do, so their norm is at most
+    // the root of n half units of the sum. The factor 2 is for the roundings of the terms and of the rate.
     const double terms = static_cast<double>(layout_.samples) * layout_.ranks;
     trial.error_allowed = 2 * (std::sqrt(terms) + 2) * 0x1p-24;
   }
 
-  /// The sum of a weight's terms, and of their sizes.
+  /// Returns the sum of a weight's terms, and the sum of their sizes.
   std::pair<double, double> exact(std::uint32_t row, std::uint32_t column) const {
     double sum = 0, terms = 0;
     for (std::uint32_t rank = 0; rank < layout_.ranks; ++rank) {
@@ -223,11 +223,11 @@ class Trials {
   const FactorTrialSettings& settings_;
   FactorLayout layout_;
   std::vector<float> factors_;
-  bool serves_;      // adam-fc
-  bool of_factors_;  // else the whole gradient
+  bool serves_;      // true for adam-fc
+  bool of_factors_;  // false: the whole gradient is sent
   std::vector<schedule::Schedule> schedules_;
   LocalRanks ranks_;
-  Buffers gradients_, weights_, dense_;            // dense_: of the all-reduce
+  Buffers gradients_, weights_, dense_;            // dense_: gradients for the all-reduce
   std::vector<std::vector<float>> own_gradients_;  // by rank
 };
 

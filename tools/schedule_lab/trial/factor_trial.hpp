@@ -1,5 +1,5 @@
 #pragma once
-/// @file Runs the exchange of a layer's factors and makes its gradient, with all ranks in this process.
+/// @file Exchanges a layer's factors and makes its gradient from them, with all ranks in this process.
 
 #include "param_sync/executor/factors.hpp"
 #include "gpusock/endpoint.hpp"
@@ -9,35 +9,35 @@
 
 namespace param_sync::executor {
 
-/// "sfb": factors go to all ranks, and each makes the gradient. "adam-fc": factors go to rank 0, which makes the
-/// gradient and the weights, and sends these to all. "hybrid": sfb, or the whole gradient where that is less to send.
+/// "sfb": factors go to all ranks, and each makes the gradient. "adam-fc": factors go to rank 0, which makes gradient
+/// and weights and sends the weights to all. "hybrid": sfb, or the whole gradient if that is less to send.
 const std::vector<std::string>& factor_trial_schemes();
 
 struct FactorTrialSettings {
   std::string scheme = "sfb";
   FactorLayout layout;
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  int repeats = 5;             ///< after a first run, which is not timed
-  std::string dense = "ring";  ///< what the factors are compared with; an all-reduce
+  int repeats = 5;             ///< timed runs, after one run that is not timed
+  std::string dense = "ring";  ///< the all-reduce with which the exchange of factors is compared
 };
 
-/// Times are medians, from before the first rank starts until the last one has ended.
+/// Times are medians. Each is from before the first rank starts until the last one has ended.
 struct FactorTrial {
-  bool of_factors = true;  ///< else hybrid has taken the whole gradient
+  bool of_factors = true;  ///< false: hybrid has taken the whole gradient
   double exchange_s = 0;
-  double rebuild_s = 0;  ///< of the gradient, where it is made of factors; adam-fc: and of the weights
-  double dense_s = 0;    ///< of an all-reduce of the whole gradient
-  /// Floats that the rank sends which sends most, as its program says: of the exchange, and of the all-reduce.
+  double rebuild_s = 0;  ///< time to make the gradient from factors, for adam-fc also the weights; 0 without factors
+  double dense_s = 0;    ///< time of an all-reduce of the whole gradient
+  /// Floats that the busiest rank sends according to its program: in the exchange, and in the all-reduce.
   std::uint64_t sent_floats = 0;
   std::uint64_t dense_floats = 0;
-  double error = 0;  ///< of what all ranks have at the end, the gradient or the weights: the norm of the difference
-                     ///< to one of doubles, relative
-  double error_allowed = 0;      ///< what rounding may make of `error`
+  double error = 0;  ///< relative error of the ranks' result (the gradient or the weights): the norm of the difference
+                     ///< from a computation in doubles
+  double error_allowed = 0;      ///< the largest `error` that rounding may cause
   double error_max = 0;          ///< the largest difference, as a share of the sum of its terms' sizes
-  bool same_everywhere = false;  ///< all ranks have the same bits
+  bool same_everywhere = false;  ///< true if all ranks have the same bits
 };
 
-/// Throws schedule::Error (also where there is no such scheme), gpusock::Error as LocalRanks does.
+/// Runs the trial. Throws schedule::Error (also if the scheme is unknown), and gpusock::Error as LocalRanks does.
 FactorTrial try_factors(const FactorTrialSettings& settings);
 
 }  // namespace param_sync::executor

@@ -1,6 +1,6 @@
 #pragma once
-/// @file All ranks of a schedule in this process, each with a context of its own: for tests, `param_sync schedule
-/// --run` and `param_sync bench`.
+/// @file Runs all ranks of a schedule in this process, each with its own context: for tests, `param_sync schedule
+/// --run`, `param_sync bench` and measurements of links.
 
 #include "param_sync/executor/executor.hpp"
 
@@ -12,8 +12,8 @@ namespace param_sync::executor {
 
 class LocalRanks {
  public:
-  /// Makes the ranks and connects them. Each has a tensor of `floats_max` floats. `settings.rank` is not used. Throws
-  /// what Executor throws.
+  /// Makes the ranks and connects them. Each has a tensor of `floats_max` floats. Ignores `settings.rank`. Throws what
+  /// Executor throws, and gpusock::Error (EINVAL) if there is no schedule.
   LocalRanks(const std::vector<schedule::Schedule>& schedules, gpusock::LinkKind link, const Settings& settings,
              std::uint64_t floats_max);
   ~LocalRanks();
@@ -23,8 +23,8 @@ class LocalRanks {
   gpusock::DeviceBuffer<float>& tensor(int rank);
   gpusock::Context& context(int rank);
 
-  /// Starts a run on the first `count` floats of all tensors, and waits for all ranks. Throws gpusock::Error with what
-  /// each rank that has failed says.
+  /// Runs schedule `index` on the first `count` floats of all tensors, and waits for all ranks. If ranks fail, throws
+  /// gpusock::Error with the message of each of them.
   void run(std::size_t index, std::uint64_t count, std::uint64_t timeout_ns = 30'000'000'000);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 using schedule::Range;
 using schedule::Result;
 
-/// What each rank begins with.
+/// Returns the data with which each rank begins.
 std::vector<std::vector<float>> inputs_of(int nodes, std::uint64_t floats) {
   std::vector<std::vector<float>> all;
   for (int rank = 0; rank < nodes; ++rank) {
@@ -28,7 +28,7 @@ std::vector<std::vector<float>> inputs_of(int nodes, std::uint64_t floats) {
   return all;
 }
 
-/// The chunks whose results a worker has at the end.
+/// Returns the chunks whose results a worker has at the end.
 Range chunks_at_end(const schedule::Schedule& schedule, int worker) {
   const Range all{0, schedule.chunks};
   if (schedule.result == Result::gather && worker != schedule.root) return {};
@@ -40,7 +40,7 @@ class Comparison {
   Comparison(const schedule::Schedule& schedule, const std::vector<std::vector<float>>& inputs)
       : schedule_(schedule), inputs_(inputs), cut_{inputs[0].size(), 1, static_cast<std::uint32_t>(schedule.chunks)} {}
 
-  /// Looks at what a worker has. Throws gpusock::Error.
+  /// Compares what a worker has. Throws gpusock::Error if it is wrong.
   void look_at(int worker, const std::vector<float>& got) {
     const Range chunks = chunks_at_end(schedule_, worker);
     for (int chunk = chunks.begin; chunk < chunks.end; ++chunk) {
@@ -54,7 +54,7 @@ class Comparison {
   bool in_rank_order() const { return in_rank_order_; }
 
  private:
-  /// The rank that a copy comes from.
+  /// Returns the rank whose data a copied chunk is.
   int source_of(int chunk) const {
     if (schedule_.result == Result::broadcast) return schedule_.root;
     int rank = 0;
@@ -76,7 +76,7 @@ class Comparison {
     const double error = size == 0 ? std::fabs(static_cast<double>(got)) : std::fabs(got - sum) / size;
     error_max_ = std::max(error_max_, error);
     in_rank_order_ = in_rank_order_ && std::memcmp(&got, &ordered, sizeof got) == 0;
-    // Each addition rounds by half a unit at most.
+    // Each addition rounds by at most half a unit.
     if (!(error <= (end - begin - 1) * 0x1p-24)) {
       throw gpusock::Error(EIO, fmt::format("{}: worker {} has {} in float {} of {}, not {}", schedule_.scheme, worker,
                                             got, i, inputs_[0].size(), sum));

@@ -25,7 +25,7 @@ Chooser::Chooser(int nodes) : nodes_(nodes) {
   schedule::Request request;
   request.nodes = nodes;
   for (const std::string& scheme : schedule::scheme_names()) {
-    if (!schedule::moves(scheme, schedule::Moves::sums)) continue;  // owners with an optimizer are asked for by name
+    if (!schedule::moves(scheme, schedule::Moves::sums)) continue;  // parameter servers must be asked for by name
     if (schedule::uses(scheme, schedule::Setting::topology)) continue;
     if (schedule::uses(scheme, schedule::Setting::summation_nodes)) continue;
     for (const int count : schedule::chunks_to_try(scheme, request)) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which scheme to take for so many bytes between so many nodes.
+/// @file Chooses a scheme for a number of bytes and a number of nodes.
 
 #include "param_sync/cost/network_model.hpp"
 #include "param_sync/cost/cost_model.hpp"
@@ -15,13 +15,13 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-/// The schedule, which check() passes.
+/// Returns the candidate's schedule, which check() accepts.
 schedule::Schedule schedule_of(const Candidate& candidate, int nodes);
 
-/// Its time in a simulation.
+/// Returns the candidate's time in a simulation, in seconds.
 double simulated_s(const Candidate& candidate, int nodes, double bytes, const cost::NetworkModel& model);
 
-/// Knows the costs of every all-reduce that it can choose, pipelines with several numbers of chunks.
+/// Knows the costs of every all-reduce that it can choose. Pipelines are candidates with several numbers of chunks.
 class Chooser {
  public:
   explicit Chooser(int nodes);
@@ -32,12 +32,12 @@ class Chooser {
   };
   const std::vector<Priced>& candidates() const { return candidates_; }
 
-  /// The fastest in virtual time of those that the cost model finds cheapest: at most eight, and none that it finds 1.5
-  /// times as long as the cheapest. (It is exact for schemes in which all send alike; of pipelines it can be wrong by a
-  /// third.)
+  /// Returns the fastest in virtual time of the candidates that the cost model finds cheapest: at most eight, and none
+  /// that it finds more than 1.5 times as long as the cheapest. (The model is exact for schemes in which all ranks send
+  /// alike; for pipelines it can be wrong by a third.)
   Candidate choose(double bytes, const cost::NetworkModel& model) const;
 
-  /// The fastest in virtual time of all candidates: slow.
+  /// Returns the fastest in virtual time of all candidates. Slow.
   Candidate best(double bytes, const cost::NetworkModel& model) const;
 
  private:

@@ -11,11 +11,11 @@
 namespace param_sync::tune {
 namespace {
 
-constexpr std::size_t kPrices = 5;  // start, latency, overhead, seconds for a byte to send, and to add
+constexpr std::size_t kPrices = 5;  // start, latency, overhead, seconds to send a byte, seconds to add a byte
 using Prices = std::array<double, kPrices>;
 using Rows = std::vector<Prices>;
 
-constexpr double kInfinite = 1e300;  // a bandwidth
+constexpr double kInfinite = 1e300;  // an infinite bandwidth
 
 Fit fit_of(const Prices& prices) {
   Fit made;
@@ -27,7 +27,7 @@ Fit fit_of(const Prices& prices) {
   return made;
 }
 
-/// How often each measurement pays each price, as a share of its time: the sum of shares * prices should be 1.
+/// Returns how often each measurement pays each price, divided by its time: the sum over entries * prices should be 1.
 Rows rows_of(const std::vector<Measurement>& measurements, const Fit& guess) {
   Rows rows;
   for (const Measurement& one : measurements) {
@@ -38,8 +38,8 @@ Rows rows_of(const std::vector<Measurement>& measurements, const Fit& guess) {
   return rows;
 }
 
-/// The prices of `taken` (a bit for each) with the least sum of squares, the others 0; false where they cannot be told
-/// apart. Columns are scaled, as latencies and bytes differ by many orders.
+/// Finds the prices of `taken` (a bit for each) with the least sum of squares, and sets the others to 0. False if the
+/// measurements cannot tell the prices apart. Scales the columns, since latencies and bytes differ by many orders.
 bool solve(const Rows& rows, unsigned taken, Prices& prices) {
   std::vector<std::size_t> columns;
   for (std::size_t i = 0; i < kPrices; ++i) {
@@ -88,7 +88,7 @@ double squares(const Rows& rows, const Prices& prices) {
   return sum;
 }
 
-/// Least squares without negative prices: with five of them, all sets of those that are not 0 are tried.
+/// Least squares without negative prices. There are only five, so this tries all sets of prices that are not 0.
 Prices least_squares(const Rows& rows) {
   Prices best{};
   double least = std::numeric_limits<double>::infinity();
@@ -113,7 +113,8 @@ Fit fit(const std::vector<Measurement>& measurements) {
   for (const Measurement& one : measurements) {
     if (!(one.seconds > 0)) throw schedule::Error("a fit: " + one.what + " took no time");
   }
-  // Which terms count depends on the prices (the cost model takes the longer of two): the best of some iterations.
+  // Which terms count depends on the prices (the cost model takes the longer of two times), so this iterates and keeps
+  // the best fit.
   constexpr int kIterations = 8;
   Fit best, guess;
   double least = std::numeric_limits<double>::infinity();

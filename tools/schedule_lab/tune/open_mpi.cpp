@@ -9,13 +9,13 @@ namespace {
 
 enum class Algorithm { doubling, ring, rabenseifner, reduce_and_broadcast };
 
-/// Below so many bytes.
+/// The algorithm for fewer than `bytes_below` bytes.
 struct SizeRule {
   double bytes_below;
   Algorithm algorithm;
 };
 
-/// Below so many ranks.
+/// The rules for fewer than `nodes_below` ranks.
 struct RankRule {
   int nodes_below;
   std::vector<SizeRule> sizes;

@@ -5,11 +5,11 @@
 
 namespace param_sync::tune {
 
-/// What Open MPI takes for a commutative all-reduce by its fixed rules, by ranks and bytes: those of coll/tuned from
-/// version 4.1 on (ompi_coll_tuned_allreduce_intra_dec_fixed in coll_tuned_decision_fixed.c). Its algorithms are ours
-/// under other names: recursive doubling is `butterfly`, Rabenseifner's is `rhd`. Its segmented ring is a plain one
-/// here, as the rules give no segment size. A reduction and a broadcast one after the other are `tree:binary` with one
-/// chunk.
+/// Returns what Open MPI's fixed rules take for a commutative all-reduce of so many ranks and bytes. They are the
+/// rules of coll/tuned since version 4.1 (ompi_coll_tuned_allreduce_intra_dec_fixed in coll_tuned_decision_fixed.c).
+/// Its algorithms have other names here: recursive doubling is `butterfly`, Rabenseifner's is `rhd`, a reduction
+/// followed by a broadcast is `tree:binary` with one chunk. Its segmented ring is `ring`, since the rules give no
+/// segment size.
 Candidate open_mpi_choice(int nodes, double bytes);
 
 }  // namespace param_sync::tune
