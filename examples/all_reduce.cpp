@@ -1,5 +1,5 @@
-// Ranks sum a tensor: the public API of param_sync (gpusock::param_sync). Ranks are processes that a launcher has
-// started, or, with --ranks, threads of one process, which tell each other their addresses in a way of their own.
+// Ranks sum a tensor with the public API of param_sync (gpusock::param_sync). Ranks are processes that a launcher has
+// started. With --ranks they are threads of one process, which tell each other their addresses without a launcher.
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
@@ -14,13 +14,13 @@
 #include <thread>
 #include <vector>
 
-/// Sums a tensor of this rank's number and one.
+/// Sums the ranks' tensors. Each float of this rank's tensor is the rank's number plus one.
 std::string sum_tensor(gpusock::Context& context, param_sync::Group& group, std::size_t floats) {
   gpusock::DeviceBuffer<float> tensor(context, floats);
   tensor.copy_in(std::vector<float>(floats, static_cast<float>(group.rank() + 1)));
 
   const auto sum = group.all_reduce(tensor.data(), floats);  // returns at once
-  group.wait(sum);                                           // throws where a rank is lost, or after 30 s
+  group.wait(sum);                                           // throws if a rank is lost, or after 30 s
 
   std::vector<float> result(floats);
   tensor.copy_out(result);
@@ -28,7 +28,7 @@ std::string sum_tensor(gpusock::Context& context, param_sync::Group& group, std:
   return std::to_string(group.nodes()) + " ranks: the sum is " + std::to_string(result.front()) + "\n";
 }
 
-/// mpirun -n 4 all_reduce, or srun, torchrun, Kubernetes, ./run cluster 4 --; by itself it is the only rank.
+/// For mpirun -n 4 all_reduce, srun, torchrun, Kubernetes, ./run cluster 4 --. Without a launcher it is the only rank.
 int as_processes(std::size_t floats) {
   gpusock::Context context;
   auto group = param_sync::Group::from_environment(context);
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   arguments.number("--ranks", count, "Instead: so many threads of this process", 1, 16).shown_default("");
   arguments.number("--floats", floats, "Of the tensor", 1, 1 << 28);
   arguments.check(gpusock::program::problem_of_environment);
-  arguments.check([&] {  // each rank's tensor, and a copy before and after
+  arguments.check([&] {  // each rank's tensor, and its copies before and after
     constexpr std::uint64_t kCopies = 3;
     return gpusock::program::problem_of_memory(
         kCopies * sizeof(float) * floats * static_cast<std::uint64_t>(std::max(1, count)),

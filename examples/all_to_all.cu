@@ -1,5 +1,5 @@
 // All to all: each rank sends every other rank a part of its data, in records, and receives one from each. Kernels
-// connect the ranks and exchange; what arrives is what a transposition or an exchange of experts needs.
+// connect the ranks and exchange the data. Transpositions and exchanges between experts work this way.
 //   all_to_all --ranks 4                                        (all ranks in this process, each with a context)
 //   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; start the others in the same way)
 #include <gpusock/exchange.cuh>
@@ -28,17 +28,17 @@ using gpusock::Socket;
 
 constexpr unsigned kThreads = 64;
 
-/// One rank's memory. Part i of `out` goes to rank i, part i of `in` comes from it.
+/// One rank's memory. Part i of `out` goes to rank i, and part i of `in` comes from it.
 struct Rank {
   Net net;
   unsigned rank, ranks;
-  std::uint64_t words;       ///< of a part
-  std::uint64_t timeout_ns;  ///< for the others to come, and for each exchange
-  Endpoint* peers;           ///< by rank; this one's is where it listens
+  std::uint64_t words;       ///< words of a part
+  std::uint64_t timeout_ns;  ///< for the others to connect, and for each exchange
+  Endpoint* peers;           ///< by rank; this rank's is where it listens
   Socket listener;
-  Socket* sockets;  ///< by rank; or why there is none
+  Socket* sockets;  ///< by rank: the socket, or why there is none
   std::uint64_t *out, *in;
-  unsigned long long* wrong;  ///< words that are not what their sender wrote
+  unsigned long long* wrong;  ///< how many words are not what their sender wrote
   std::int32_t* failed;       ///< by rank: 0, or why the exchange with it failed
 };
 
@@ -62,18 +62,18 @@ __global__ void exchange_all(Rank own) {
   if (block.thread_rank() == 0 && got != static_cast<std::int64_t>(bytes)) own.failed[peer] = got < 0 ? got : -EPROTO;
 }
 
-/// Word i of what `from` sends to `to` in a round.
+/// Returns word i of what `from` sends to `to` in a round.
 __device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i, unsigned round) {
   return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | (i + round)) * 0x9E3779B97F4A7C15ull;
 }
 
-/// Block i writes what rank i is to get.
+/// Block i writes what rank i will receive.
 __global__ void fill(Rank own, unsigned round) {
   for (std::uint64_t i = threadIdx.x; i < own.words; i += blockDim.x)
     own.out[blockIdx.x * own.words + i] = word_of(own.rank, blockIdx.x, i, round);
 }
 
-/// Block i checks what rank i has sent.
+/// Block i checks what has come from rank i.
 __global__ void check(Rank own, unsigned round) {
   unsigned long long wrong = 0;
   for (std::uint64_t i = threadIdx.x; i < own.words && blockIdx.x != own.rank; i += blockDim.x)
@@ -88,7 +88,7 @@ struct Settings {
   std::uint64_t bytes = 1 << 20;
 };
 
-/// Records, by the best link that two ranks have.
+/// The endpoint is for records, over the best link that two ranks share.
 Endpoint endpoint_of(const std::string& text) {
   return Endpoint::parse(text).with_type(gpusock::SocketType::seqpacket);
 }
@@ -101,7 +101,7 @@ std::string name_of(unsigned rank, const Endpoint& at) {
   return "rank " + std::to_string(rank) + " at " + at.to_string();
 }
 
-/// One rank. Once it listens, `introduce` gets its endpoint, and returns those of all.
+/// Runs one rank. After it listens, `introduce` gets its endpoint, and returns those of all ranks.
 template <class Introduce>
 void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const Endpoint& at, Introduce introduce) {
   gpusock::Context context(gpusock::Options::from_env());
@@ -158,7 +158,7 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
               sent / 1e6 / seconds);
 }
 
-/// All ranks in this process: they find each other through its memory.
+/// Runs all ranks in this process. They find each other through its memory.
 void run_all(const Settings& settings) {
   std::vector<Endpoint> all(settings.ranks);
   std::vector<std::string> errors(settings.ranks);
@@ -176,7 +176,7 @@ void run_all(const Settings& settings) {
         });
       } catch (const std::exception& error) {
         errors[rank] = error.what();
-        if (!introduced) listening.count_down();  // the others fail by their deadlines
+        if (!introduced) listening.count_down();  // the others' calls fail at their deadlines
       }
     });
   }
@@ -186,7 +186,7 @@ void run_all(const Settings& settings) {
   }
 }
 
-/// One rank; the others are other processes.
+/// Runs one rank. The others are other processes.
 void run_one(const Settings& settings) {
   std::vector<Endpoint> all;
   for (const std::string& peer : gpusock::program::split(settings.peers)) all.push_back(endpoint_of(peer));

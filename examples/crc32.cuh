@@ -1,18 +1,17 @@
 #pragma once
-// CRC-32 as zlib, gzip and Ethernet have it, by all threads of a block: each takes a piece of the data, and moves its
-// CRC to the place of the piece by multiplying it with a power of x modulo the polynomial; their sum (exclusive or) is
-// the CRC of the whole.
+// CRC-32, as in zlib, gzip and Ethernet, computed by all threads of a block. Each thread takes a piece of the data, and
+// moves its CRC to the place of the piece: it multiplies it by a power of x modulo the polynomial. The sum (exclusive
+// or) of all is the CRC of the whole.
 #include <gpusock/device.cuh>
 
 #include <cstdint>
 
 namespace block_crc {
 
-inline constexpr std::uint32_t kPolynomial = 0xEDB88320;  // lowest power in the highest bit, as in all of this
-inline constexpr std::uint32_t kStart = 0xFFFFFFFF;  // before the first byte; the CRC is the complement of the last
-                                                     // state
+inline constexpr std::uint32_t kPolynomial = 0xEDB88320;  // lowest power in the highest bit, as everywhere here
+inline constexpr std::uint32_t kStart = 0xFFFFFFFF;       // the first state; the CRC is the complement of the last one
 
-/// Of a block, in shared memory.
+/// The tables of a block, in shared memory.
 struct Tables {
   std::uint32_t of_byte[256];
   std::uint32_t of_zeros[64];  ///< x^(8 * 2^k): the factor by which 2^k more bytes change a CRC
@@ -30,7 +29,7 @@ __device__ inline std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// The CRC of data followed by this many zero bytes, from the CRC of the data.
+/// Returns the CRC of data followed by so many zero bytes, from the CRC of the data.
 __device__ inline std::uint32_t shift(const Tables& tables, std::uint32_t crc, std::uint64_t bytes) {
   for (int k = 0; bytes != 0; ++k, bytes >>= 1) {
     if ((bytes & 1) != 0) crc = multiply(crc, tables.of_zeros[k]);
@@ -38,7 +37,7 @@ __device__ inline std::uint32_t shift(const Tables& tables, std::uint32_t crc, s
   return crc;
 }
 
-/// Block: fills the tables.
+/// Fills the tables. All threads of the block call it.
 template <class Block>
 __device__ void prepare(const Block& block, Tables& tables) {
   for (unsigned byte = block.thread_rank(); byte < 256; byte += block.num_threads()) {
@@ -53,7 +52,7 @@ __device__ void prepare(const Block& block, Tables& tables) {
   block.sync();
 }
 
-/// Block: the state after `bytes` more bytes, in every thread.
+/// Returns the state after `bytes` more bytes, in every thread. All threads of the block call it.
 template <class Block>
 __device__ std::uint32_t update(const Block& block, const Tables& tables, std::uint32_t state, const void* data,
                                 std::uint64_t bytes) {
@@ -71,7 +70,7 @@ __device__ std::uint32_t update(const Block& block, const Tables& tables, std::u
   }
   block.sync();
   const std::uint32_t result = sum;
-  block.sync();  // all have read it before the next call writes
+  block.sync();  // all must have read it before the next call writes
   return result;
 }
 

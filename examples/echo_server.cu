@@ -1,6 +1,6 @@
-// An echo server in kernels: any number of clients, many of them at the same time, until SIGINT or SIGTERM. It is a
+// An echo server in kernels, until SIGINT or SIGTERM. It serves any number of clients, many at the same time. It is a
 // server to copy from: idle, stopped and broken clients cannot keep it from serving the others. A client that goes on
-// sending keeps its seat, as every byte is a complete request here.
+// sending keeps its seat, since every byte is a complete request here.
 //   echo_server 127.0.0.1:7000,link=tcp        then, elsewhere: nc 127.0.0.1 7000
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
@@ -29,30 +29,30 @@ using gpusock::PollSet;
 using gpusock::Socket;
 
 constexpr int kBacklog = 512;
-/// Threads of a block, at most. serve() is compiled for as many: without that nvcc may take more registers for a thread
-/// than a GPU has for so many.
+/// The most threads of a block. serve() is compiled for this number: else nvcc may give a thread more registers than a
+/// GPU has for so many threads.
 constexpr unsigned kThreadsMax = 512;
 constexpr std::size_t kRingBytes = 64 << 10;
-/// Pieces that a client may have echoed before the others have their turn.
+/// How many pieces are echoed to a client before the others have their turn.
 constexpr int kTurnsMax = 16;
-/// Events that a block takes at a time.
+/// How many events a block takes at a time.
 constexpr int kEventsMax = 16;
 
-/// Relaxed, in all uses: a block that sees a change late only looks again.
+/// Relaxed in all uses: a block that sees a change late only looks again.
 template <class T>
 using Shared = cuda::atomic_ref<T, cuda::thread_scope_device>;
 constexpr auto kRelaxed = cuda::memory_order_relaxed;
 
 /// What the kernels tell the host.
 struct Report {
-  Socket listener;  ///< or why there is none
+  Socket listener;  ///< the listener, or why there is none
   Endpoint local;
   std::int32_t failed;  ///< 0, or why serving ended
 };
 
-/// Where a client is served: by block `seat % Server::blocks`.
+/// What the server keeps for one client. Block `seat % Server::blocks` serves it.
 struct Seat {
-  Socket client;           ///< negative: it is free
+  Socket client;           ///< negative: the seat is free
   std::uint64_t moved_ns;  ///< when the client last sent or took something
 };
 
@@ -64,7 +64,7 @@ struct Server {
   int seats;
   std::uint64_t displace_ns;
   Seat* all_seats;
-  PollSet* sets;  ///< of each block, with its clients; then the door's, which is woken when a seat becomes free
+  PollSet* sets;  ///< each block's, with its clients; then the door's, which is woken when a seat becomes free
   Report* report;
 };
 
@@ -77,20 +77,20 @@ __global__ void open_listener(Net net, Endpoint at, std::int64_t idle_timeout_ns
     if (sets[i] < 0) report->listener = sets[i];
   }
   if (report->listener < 0) return;
-  // Accepted sockets have it, too: a client that neither sends nor takes anything for so long is reset.
+  // Accepted sockets inherit this: a client that neither sends nor takes anything for so long is reset.
   net.setsockopt(me, report->listener, gpusock::SocketOption::idle_timeout_ns, idle_timeout_ns);
   net.getsockname(report->listener, report->local);
 }
 
-/// A seat for the next client; -1: none before `due_ns`.
+/// The seat for the next client; -1: there is none before `due_ns`.
 struct Plan {
   int seat = -1;
   std::uint64_t due_ns = ~std::uint64_t{0};
 };
 
 /// Finds a seat for the next client: a free one, from the last one's neighbour on, so that all blocks have their share.
-/// Where all are taken, the client that has been idle longest gives up its seat, but not before it has been idle for
-/// some time: until then new clients wait in the listener's backlog.
+/// If all are taken, the client that has been idle longest gives up its seat, but not before it has been idle
+/// for `displace_ns`. Until then new clients wait in the listener's backlog.
 __device__ Plan find_seat(const Server& server, int last) {
   Plan plan;
   std::uint64_t oldest_ns = ~std::uint64_t{0};
@@ -111,7 +111,7 @@ __device__ Deadline deadline_at(std::uint64_t at_ns) {
   return at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
 }
 
-/// One thread: accepts clients and gives each to the block of a seat. It is the only one that takes seats.
+/// Accepts clients and gives each to the block of a seat. One thread: it is the only one that gives seats to clients.
 __global__ void keep_door(Server server) {
   const auto me = gpusock::this_thread();
   const Net& net = server.net;
@@ -136,8 +136,8 @@ __global__ void keep_door(Server server) {
   }
 }
 
-/// Sends back what has arrived, as far as the client takes it now; the rest stays in the ring. False once the client
-/// has sent its last, or is gone.
+/// Sends back what has arrived, as far as the client takes it now. The rest stays in the ring. Returns false if the
+/// client has ended its stream, or is gone.
 template <class Block>
 __device__ bool echo(const Block& block, const Server& server, const PollEvent& event) {
   const Net& net = server.net;
@@ -152,7 +152,7 @@ __device__ bool echo(const Block& block, const Server& server, const PollEvent& 
     net.release(block, client, sent > 0 ? sent : 0);
     if (sent < 0 && sent != -EAGAIN) return false;
     moved |= sent > 0;
-    // It does not take more: its next bytes wait until it does.
+    // The client takes no more now: its next bytes wait until it does.
     if (sent < arrived.size) {
       waits_for = gpusock::kPollOut;
       break;
@@ -161,11 +161,11 @@ __device__ bool echo(const Block& block, const Server& server, const PollEvent& 
   if (moved && block.thread_rank() == 0) {
     Shared<std::uint64_t>(server.all_seats[event.tag].moved_ns).store(gpusock::clock_ns(), kRelaxed);
   }
-  if ((event.events & waits_for) != 0) return true;  // as it was watched before
+  if ((event.events & waits_for) != 0) return true;  // the client is already watched for that
   return net.watch(block, server.sets[blockIdx.x], client, waits_for, event.tag) == 0;
 }
 
-/// Frees a client's seat, unless the door has given it to another one and closed this one.
+/// Frees a client's seat, unless the door has given it to another client and closed this one's socket.
 template <class Block>
 __device__ void leave_seat(const Block& block, const Server& server, const PollEvent& event) {
   block.sync();
@@ -177,7 +177,7 @@ __device__ void leave_seat(const Block& block, const Server& server, const PollE
   server.net.wake(me, server.sets[server.blocks]);
 }
 
-/// Each block serves the clients in its set: it waits for all of them at once, and no call waits for a single one.
+/// Each block serves the clients in its set. It waits for all of them at once, and no call waits for a single client.
 __global__ void __launch_bounds__(kThreadsMax, 1) serve(Server server) {
   const auto block = gpusock::this_block();
   __shared__ PollEvent events[kEventsMax];
@@ -200,7 +200,7 @@ struct Settings {
 
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
-  // A connection that is closed keeps its place until the last byte is delivered: room for some of those.
+  // A closed connection keeps its place until its last byte is delivered: makes room for some of those.
   const unsigned all = settings.seats() * settings.blocks;
   options.connections_max = std::min(4096u, all + all / 4 + 16);
   options.sockets_max = std::max(options.sockets_max, options.connections_max);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Endpoints as the examples take them.
+/// @file The endpoints that the examples take.
 
 #include <gpusock/gpusock.hpp>
 
@@ -8,15 +8,15 @@
 
 namespace examples {
 
-/// The endpoint of a program that sends and receives bytes, not records. Throws Error (EINVAL) for one of records.
+/// Parses the endpoint of a program that sends and receives bytes. Throws Error (EINVAL) if it is one for records.
 inline gpusock::Endpoint stream_endpoint(const std::string& text) {
   const gpusock::Endpoint at = gpusock::Endpoint::parse(text);
   if (at.type == gpusock::SocketType::stream) return at;
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': this program's peers send streams: leave out type=seqpacket");
 }
 
-/// The endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws Error
-/// (EINVAL) where the text itself names another link; `peers`: the programs that speak plain TCP.
+/// Parses the endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws
+/// Error (EINVAL) if the text names another link; in the message `peers` says which programs speak plain TCP.
 inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::string& peers) {
   gpusock::Endpoint at = stream_endpoint(text);
   if (text.find(",link=") == std::string::npos) at.link = gpusock::LinkKind::tcp;
@@ -24,7 +24,7 @@ inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': " + peers + " plain TCP: leave out link=, or say link=tcp");
 }
 
-/// What is wrong with how an endpoint is written, or nothing; `parse` gives it. An unknown host name is not misuse.
+/// Says what is wrong with an endpoint's text, which `parse` parses; empty if nothing is. An unknown host is no misuse.
 template <class Parse>
 std::string problem_of_endpoint(Parse parse) try {
   parse();

@@ -1,10 +1,10 @@
-// Sends files from a host thread to a kernel, which answers with the CRC-32 that it computed of what arrived.
+// Sends files from a host thread to a kernel, which answers with the CRC-32 of what arrived.
 //   file_sender receive 127.0.0.1:7000          and, elsewhere: file_sender send 127.0.0.1:7000 FILE
 //   file_sender local FILE                      both in one program
 //
-// Protocol, all numbers little-endian: the sender sends 8 bytes "gpufile1", the size as 8 bytes, the file; the receiver
-// answers with the number of bytes as 8 bytes, the CRC-32 (as zlib's) as 4, and an errno as 4: 0 when the file is
-// whole.
+// Protocol, all numbers little-endian: the sender sends 8 bytes "gpufile1", the size in 8 bytes, and the file. The
+// receiver answers with the number of bytes in 8 bytes, the CRC-32 (that of zlib) in 4, and an errno in 4: 0 if the
+// file is whole.
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 #include <gpusock/owned_socket.cuh>
@@ -39,8 +39,8 @@ using gpusock::Socket;
 using gpusock::program::Attempt;
 
 constexpr int kBacklog = 128;
-/// Threads of a block, at most. receive_each() is compiled for as many: without that nvcc may take more registers for a
-/// thread than a GPU has for so many.
+/// The most threads of a block. receive_each() is compiled for this number: else nvcc may give a thread more registers
+/// than a GPU has for so many threads.
 constexpr unsigned kThreadsMax = 512;
 constexpr std::size_t kBufferBytes = 256 * 1024;
 constexpr std::int64_t kDrainBytesMax = 16 << 20;
@@ -58,7 +58,7 @@ struct Answer {
 
 /// What the kernels tell the host.
 struct Report {
-  Socket listener;  ///< or why there is none
+  Socket listener;  ///< the listener, or why there is none
   Endpoint local;
   std::int32_t failed;  ///< 0, or why accepting ended
 };
@@ -71,7 +71,7 @@ __global__ void open_listener(Net net, Endpoint at, Report* report) {
   if (report->listener >= 0) net.getsockname(report->listener, report->local);
 }
 
-/// Receives a file through `buffer` and computes its CRC on the way: what to answer.
+/// Receives a file through `buffer` and computes its CRC on the way. Returns the answer to send.
 template <class Block>
 __device__ Answer receive_file(const Block& block, const Net& net, Socket sender, std::byte* buffer,
                                const block_crc::Tables& tables, std::uint64_t patience_ns) {
@@ -90,7 +90,7 @@ __device__ Answer receive_file(const Block& block, const Net& net, Socket sender
   return {bytes, ~state, 0};
 }
 
-/// Reads what is on its way until the sender closes too: a close with unread input would make TCP drop the answer.
+/// Reads what still arrives until the sender closes, too: a close with unread input would make TCP drop the answer.
 template <class Block>
 __device__ void drain(const Block& block, const Net& net, Socket sender, std::byte* buffer) {
   net.shutdown(block, sender, gpusock::Shutdown::write);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreadsMax, 1)
   block_crc::prepare(block, tables);
   std::byte* buffer = buffers + blockIdx.x * kBufferBytes;
   for (;;) {
-    // This block's alone: its calls are counted once, and the scope's end closes it.
+    // Only this block uses the socket: its calls are counted once, and the end of the scope closes the socket.
     const gpusock::OwnedSocket sender(block, net, net.accept(block, listener, gpusock::Deadline::never()));
     if (sender.error() != 0) {
       if (sender.error() != -ECANCELED && block.thread_rank() == 0) report->failed = sender.error();
@@ -139,7 +139,7 @@ struct Settings {
   std::uint64_t patience_ns() const { return patience_s * 1'000'000'000ull; }
 };
 
-/// The receiving kernel with all that it needs.
+/// The receiving kernel, with everything that it needs.
 class Receiver {
  public:
   explicit Receiver(const Settings& settings)
@@ -156,12 +156,12 @@ class Receiver {
                     settings.patience_ns());
   }
 
-  ~Receiver() { context_.cancel(); }  // its members wait for the kernel
+  ~Receiver() { context_.cancel(); }  // its members' destructors wait for the kernel
 
   Endpoint local() const { return report_[0].local; }
   bool ended() const { return stream_.idle(); }
 
-  /// Ends the kernel; what it received.
+  /// Ends the kernel, and returns what it has received.
   Totals stop() {
     context_.cancel();
     context_.synchronize();
@@ -192,7 +192,7 @@ class Sender {
       throw gpusock::program::SocketFailure("connecting to " + to.host_port(), Attempt::connecting, -socket_, to);
   }
 
-  /// Sends the header and all of the file; its CRC.
+  /// Sends the header and the whole file. Returns the file's CRC.
   std::uint32_t send(std::ifstream& file) {
     const Header header{kMagic, bytes_};
     send_all(&header, sizeof header);
@@ -211,7 +211,7 @@ class Sender {
     return static_cast<std::uint32_t>(crc);
   }
 
-  /// Waits for the receiver's answer and compares.
+  /// Waits for the receiver's answer, and checks it.
   void check_answer(std::uint32_t crc) {
     Answer answer{};
     const auto got = net_.recv(gpusock::this_thread(), socket_, &answer, sizeof answer, gpusock::kWaitAll,
@@ -246,7 +246,7 @@ class Sender {
   Socket socket_ = -1;
 };
 
-/// Sends the file to a receiver, from this thread and on a context of its own, and prints what it answered.
+/// Sends the file to a receiver, from this thread and with a context of its own, and prints the result.
 void send_file(const Endpoint& to, const Settings& settings) {
   std::error_code error;
   const auto status = std::filesystem::status(settings.file, error);

@@ -1,4 +1,4 @@
-// An HTTP client in a kernel: each thread fetches the path over a connection of its own; what comes goes to stdout.
+// An HTTP client in a kernel: each thread fetches the path over a connection of its own. The bodies go to stdout.
 //   http_client example.org:80 /
 #include <gpusock/gpusock.hpp>
 #include <gpusock/io.cuh>
@@ -27,13 +27,13 @@ using gpusock::Net;
 using gpusock::Socket;
 using gpusock::Text;
 
-constexpr std::size_t kTextBytesMax = 1024;  ///< of a path, of the host's name, and of a line of a head
+constexpr std::size_t kTextBytesMax = 1024;  ///< of a path, of the server's name, and of a line of a head
 
-/// One path, and what became of it.
+/// One path, and the result of fetching it.
 struct Fetch {
   char path[kTextBytesMax];
   std::uint32_t path_bytes;
-  std::int32_t status;  ///< of HTTP, or a negated errno
+  std::int32_t status;  ///< status of HTTP, or a negated errno
   bool connected;
   std::int64_t bytes;  ///< of the body
 };
@@ -42,7 +42,7 @@ struct Fetch {
 struct Job {
   Net net;
   Endpoint server;
-  char host[kTextBytesMax];  ///< as the server knows itself
+  char host[kTextBytesMax];  ///< for the field Host: what the user gave as host and port
   std::uint32_t host_bytes;
   std::uint64_t timeout_ns;
   std::uint64_t body_bytes_max;
@@ -50,14 +50,14 @@ struct Job {
 
 using Reader = gpusock::Reader<gpusock::ThisThread>;
 
-/// What a head says of the body (RFC 9112, 6.3).
+/// What a head says about the body (RFC 9112, 6.3).
 struct Head {
   std::uint64_t status = 0;
   std::uint64_t content_length = 0;
   bool has_length = false, chunked = false;
 };
 
-/// Reads a head: 0, or an error; -EPROTO for what is not HTTP, -EBADMSG for an invalid Content-Length.
+/// Reads a head. Returns 0 or an error: -EPROTO if it is not HTTP, -EBADMSG for an invalid Content-Length.
 __device__ int read_head(Reader& reader, Head& head, Deadline until) {
   auto line = reader.line(until);
   Text first = line.text();
@@ -76,7 +76,7 @@ __device__ int read_head(Reader& reader, Head& head, Deadline until) {
   return line.error();
 }
 
-/// Reads a body in chunks: how many bytes, or an error.
+/// Reads a body in chunks. Returns how many bytes it has, or an error.
 __device__ std::int64_t read_chunks(Reader& reader, char* to, std::uint64_t room, Deadline until) {
   for (std::uint64_t done = 0, size = 1;; done += size) {
     auto line = reader.line(until);
@@ -84,14 +84,14 @@ __device__ std::int64_t read_chunks(Reader& reader, char* to, std::uint64_t room
     if (!parse_number(trimmed(line.text().until(find(line.text(), ';'))), size, 16)) return -EPROTO;
     if (size > room - done) return -EMSGSIZE;
     if (size != 0) line = reader.read(to + done, size, until);
-    if (line) line = reader.line(until);  // after a chunk an empty one; after the last one fields, then an empty one
+    if (line) line = reader.line(until);  // after a chunk: an empty line; at the end: fields, then an empty line
     while (size == 0 && line && line.size != 0) line = reader.line(until);
     if (!line || line.size != 0) return line ? -EPROTO : line.error();
     if (size == 0) return static_cast<std::int64_t>(done);
   }
 }
 
-/// Reads a body: how many bytes, or an error.
+/// Reads a body. Returns how many bytes it has, or an error.
 __device__ std::int64_t read_body(Reader& reader, const Head& head, char* to, std::uint64_t room, Deadline until) {
   if (head.status == 204 || head.status == 304) return 0;
   if (head.chunked) return read_chunks(reader, to, room, until);
@@ -107,18 +107,18 @@ __device__ std::int32_t fetch_on(const Job& job, Socket socket, Fetch& fetch, ch
   gpusock::Writer writer(me, job.net, socket, out, sizeof out, job.timeout_ns);
   writer << "GET " << Text{fetch.path, fetch.path_bytes} << " HTTP/1.1\r\nHost: " << Text{job.host, job.host_bytes}
          << "\r\nUser-Agent: gpusock\r\nConnection: close\r\n\r\n";
-  writer.flush();  // where that fails, the server may have answered before: reading says what is wrong
+  writer.flush();  // if that fails, the server may have answered already: reading says what is wrong
   Reader reader(me, job.net, socket, in, sizeof in);
   Head head;
   do {
     head = {};
     if (const int error = read_head(reader, head, until); error != 0) return error;
-  } while (head.status / 100 == 1);  // an interim answer
+  } while (head.status / 100 == 1);  // skips interim answers
   fetch.bytes = read_body(reader, head, body, job.body_bytes_max, until);
   return static_cast<std::int32_t>(fetch.bytes < 0 ? fetch.bytes : static_cast<std::int64_t>(head.status));
 }
 
-/// Each thread fetches one path; all of it within the timeout.
+/// Each thread fetches one path. All of that must end within the timeout.
 __global__ void fetch_all(const Job* job, Fetch* fetches, unsigned count, char* bodies) {
   const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= count) return;

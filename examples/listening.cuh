@@ -10,8 +10,8 @@
 
 namespace examples {
 
-/// gpusock::open_listener(), for a program: where it fails, the message names `where`, as the user wrote it, and says
-/// what the user can do. Throws what that throws, and program::SocketFailure.
+/// Calls gpusock::open_listener(). If it cannot listen, throws program::SocketFailure, whose message names `where`, as
+/// the user wrote it, and says what the user can do. Throws the other errors of open_listener(), too.
 inline gpusock::Listener listen(gpusock::Context& context, const gpusock::Endpoint& at, const std::string& where,
                                 int backlog) try {
   return gpusock::open_listener(context, at, backlog);

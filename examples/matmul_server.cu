@@ -1,13 +1,13 @@
-// Multiplies matrices in kernels: any number of clients stream pairs of them, several at once, until SIGINT or SIGTERM.
+// Multiplies matrices in kernels, until SIGINT or SIGTERM. Any number of clients stream pairs of matrices.
 //   matmul_server 127.0.0.1:7000,link=tcp
 //
 // Protocol, all numbers little-endian, matrices row by row as 32-bit floats. A client sends any number of requests on a
-// connection, also before it reads the answers of earlier ones:
+// connection, also before it reads the answers to earlier ones:
 //   4 bytes "MMUL", then rows, inner and columns as 4 bytes each; A (rows x inner); B (inner x columns)
-// and gets for each, in their order:
+// and gets an answer to each, in their order:
 //   an errno as 4 bytes, then rows and columns as 4 bytes each, and 4 bytes 0; C = A * B (rows x columns)
-// Where the errno is not 0 no matrix follows, and the connection ends: 71 (EPROTO) for what is not a request, 90
-// (EMSGSIZE) for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
+// If the errno is not 0, no matrix follows, and the connection ends. It is 71 (EPROTO) for what is not a request, and
+// 90 (EMSGSIZE) for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
 #include <gpusock/gpusock.hpp>
 #include <gpusock/io.cuh>
 #include <gpusock/owned_socket.cuh>
@@ -56,15 +56,15 @@ struct Service {
   Socket listener;
   float* memory;  ///< elements_of_block() for each block
   std::uint32_t size_max;
-  std::uint64_t patience_ns;  ///< how long a client may not read
+  std::uint64_t patience_ns;  ///< how long sending waits for a client that does not read
 
-  /// Of the largest matrix.
+  /// Elements of the largest matrix.
   GPUSOCK_FN std::uint64_t elements() const { return std::uint64_t{size_max} * size_max; }
 };
 
 constexpr std::uint64_t kRequestElements = sizeof(Request) / sizeof(float);
 
-/// What a block needs: room for a request or for two matrices that are received, and for their product.
+/// Elements that a block's memory has: for a request, for two matrices that are received, and for their product.
 GPUSOCK_FN constexpr std::uint64_t elements_of_block(std::uint64_t size_max) {
   return kRequestElements + 3 * size_max * size_max;
 }
@@ -100,15 +100,15 @@ __device__ void multiply(const Block& block, const float* a, const float* b, flo
   block.sync();
 }
 
-/// What is wrong with a request, as an errno.
+/// Says what is wrong with a request: an errno, or 0.
 __device__ int check(const Request& request, std::uint32_t size_max) {
   if (request.magic != kMagic) return EPROTO;
   const auto fits = [size_max](std::uint32_t size) { return size != 0 && size <= size_max; };
   return fits(request.rows) && fits(request.inner) && fits(request.columns) ? 0 : EMSGSIZE;
 }
 
-/// Answers one request. 0: the next one may follow; an errno: the client was told so; negative: it has ended, or is
-/// silent, or does not read.
+/// Answers one request. Returns 0 if the next one may follow, or the errno that the client was told. Negative: the
+/// client has ended, is silent, or does not read.
 template <class Block>
 __device__ int answer_request(const Block& block, gpusock::Reader<Block>& reader, gpusock::Writer<Block>& writer,
                               const Service& service, float* product, Totals& totals) {
@@ -142,7 +142,7 @@ __global__ void serve(Net net, Service service, Totals* all_totals) {
   float* const product = received + kRequestElements + 2 * service.elements();
   Totals& totals = all_totals[blockIdx.x];
   for (;;) {
-    // This block's alone: its calls are counted once, and the scope's end closes it.
+    // Only this block uses the socket: its calls are counted once, and the end of the scope closes the socket.
     const gpusock::OwnedSocket client(block, net, net.accept(block, service.listener, Deadline::never()));
     if (client.error() != 0) {
       if (client.error() != -ECANCELED && block.thread_rank() == 0) totals.failed = client.error();
@@ -153,7 +153,7 @@ __global__ void serve(Net net, Service service, Totals* all_totals) {
     gpusock::Writer writer(block, client.net(), client.socket(), out, sizeof out, service.patience_ns);
     int result = 0;
     while (result == 0) result = answer_request(block, reader, writer, service, product, totals);
-    if (result > 0) {  // A close with unread input would make TCP drop the refusal: reads until the client closes too.
+    if (result > 0) {  // A close with unread input would make TCP drop the refusal: reads until the client closes, too.
       client.net().shutdown(block, client.socket(), gpusock::Shutdown::write);
       reader.skip(kDrainBytesMax, Deadline::after_ms(1000));
     }

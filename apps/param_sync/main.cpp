@@ -33,7 +33,7 @@ int problem_of_writing(const std::string& file) {
   return errno != 0 ? errno : EIO;
 }
 
-/// Before anything is trained: a file that cannot be written should fail before a long run.
+/// Called before the training: if a file cannot be written, the program should fail before a long run.
 void check_writable(const param_sync::Config& config) {
   for (const std::string& file : {config.json_file, config.series_file, config.trace_file, config.weights_file}) {
     const int error = file.empty() || file == "-" ? 0 : problem_of_writing(file);
@@ -41,8 +41,8 @@ void check_writable(const param_sync::Config& config) {
   }
 }
 
-/// Settings that do not fit the data: told once, before any node is started. A node of a cluster is one of many, and
-/// was checked before.
+/// Throws if the settings do not fit the data, so that this is told once, before any node is started. A node of a
+/// cluster does not check them: the cluster has done so.
 void check_plan(param_sync::Config config) {
   if (config.control_fd >= 0) return;
   if (config.launch && config.launch->size > 0) config.nodes = config.launch->size;
@@ -51,7 +51,7 @@ void check_plan(param_sync::Config config) {
 }
 
 int run(param_sync::Config config) {
-  if (config.json_file == "-") gpusock::program::JsonOutput{"-"};  // what is printed from here on is no JSON
+  if (config.json_file == "-") gpusock::program::JsonOutput{"-"};  // from here on other output goes to stderr
   check_plan(config);
   check_writable(config);
   if (config.measures_prices) {
@@ -74,7 +74,7 @@ int run(param_sync::Config config) {
 
 using Checkpoints = std::map<std::filesystem::path, std::filesystem::file_time_type>;
 
-/// Those in the run's folder, and when they were written.
+/// Returns the checkpoints in the run's folder, and when each was written.
 Checkpoints checkpoints_of(const param_sync::Config& config) {
   Checkpoints found;
   std::error_code unknown;
@@ -84,8 +84,7 @@ Checkpoints checkpoints_of(const param_sync::Config& config) {
   return found;
 }
 
-/// What to do about a run that has failed, where it has written something to go on from. One that could not begin would
-/// only fail again.
+/// Says how to resume a failed run, if it has written a checkpoint. A run that could not begin would only fail again.
 void tell_of_checkpoints(const param_sync::Config& config, const Checkpoints& before) {
   for (const auto& checkpoint : checkpoints_of(config)) {
     if (std::find(before.begin(), before.end(), checkpoint) != before.end()) continue;
@@ -94,7 +93,7 @@ void tell_of_checkpoints(const param_sync::Config& config, const Checkpoints& be
   }
 }
 
-/// Whose message this is, where a user has started more than one node: "rank 3: ".
+/// Returns the rank whose message this is ("rank 3: "), if the user or a launcher starts single nodes; else nothing.
 std::string label_of(const param_sync::Config& config) {
   const int rank = config.rank < 0 && config.launch ? config.launch->rank : config.rank;
   return rank < 0 ? "" : fmt::format("rank {}: ", rank);
@@ -115,7 +114,7 @@ int main(int argc, char** argv) {
       return status;
     } catch (const param_sync::Interrupted&) {
       if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
-    } catch (const param_sync::NodeFailure& failure) {  // its words name the rank
+    } catch (const param_sync::NodeFailure& failure) {  // its message names the rank
       fmt::print(stderr, "param_sync: {}\n", failure.what());
     } catch (const gpusock::Error& error) {
       fmt::print(stderr, "param_sync: {}{}\n", label_of(*config), error.what());

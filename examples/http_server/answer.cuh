@@ -1,5 +1,5 @@
 #pragma once
-/// @file Answers: what is written, and what of it is still to be sent.
+/// @file Answers: how they are written, and what of them is still to be sent.
 
 #include "examples/http_server/request.cuh"
 
@@ -10,14 +10,14 @@ namespace http {
 inline constexpr std::size_t kAnswerHeadBytes = 256;
 inline constexpr std::size_t kAnswerBodyBytes = 4 << 10;  // the longest body that the server writes itself
 
-/// What follows when an answer is sent.
+/// What follows after an answer is sent.
 enum class After : std::uint8_t { next_request, rest_of_body, close };
 
 struct Answer {
   gpusock::Writer<gpusock::ThisThread> writer;
-  char buffer[kAnswerHeadBytes + kAnswerBodyBytes];  ///< the writer's
-  char own_body[kAnswerBodyBytes];                   ///< as long as its size is not known
-  Text rest;                                         ///< a body that is longer: the request's own bytes
+  char buffer[kAnswerHeadBytes + kAnswerBodyBytes];  ///< the writer's memory
+  char own_body[kAnswerBodyBytes];                   ///< memory for a body whose size is not known yet
+  Text rest;                                         ///< rest to send: a longer body, in the request's memory
   After after;
 };
 
@@ -48,17 +48,17 @@ GPUSOCK_FN_APART inline Text reason_of(int status) {
   }
 }
 
-/// What of a request its answer's head depends on.
+/// What the head of an answer depends on.
 struct AnswerShape {
   int status;
   bool keep_alive;
   bool to_http_1_0;
-  bool to_head;  ///< the body is described, not sent
-  Text allow;    ///< with 405: the methods that there are
+  bool to_head;  ///< the answer to HEAD: the body is described, not sent
+  Text allow;    ///< with 405: the methods that are allowed
   Text media_type;
 };
 
-/// Writes the head for `body`; the answer is then ready to be sent.
+/// Writes the head for `body`. After that the answer is ready to be sent.
 GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
   auto& head = answer.writer;
   head << "HTTP/1.1 " << shape.status << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
@@ -73,14 +73,14 @@ GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape
   answer.after = shape.keep_alive ? After::next_request : After::close;
 }
 
-/// The interim answer that asks for the body.
+/// Writes the interim answer that asks for the body.
 GPUSOCK_FN inline void write_continue(Answer& answer) {
   answer.writer << "HTTP/1.1 100 Continue\r\n\r\n";
   answer.rest = text("");
   answer.after = After::rest_of_body;
 }
 
-/// The answer that refuses a request, with a line that says so.
+/// Writes the answer that refuses a request, with a body of one line that gives the status.
 GPUSOCK_FN inline void write_refusal(Answer& answer, AnswerShape shape) {
   TextBuffer body(answer.own_body, sizeof answer.own_body);
   body << shape.status << " " << reason_of(shape.status) << "\n";

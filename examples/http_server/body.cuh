@@ -5,7 +5,7 @@
 
 namespace http {
 
-/// Reads a body piece by piece: the caller receives what next() says, and hands it to take().
+/// Reads a body piece by piece. The caller receives what next() says, and hands it to take().
 class Body {
  public:
   enum class Part : std::uint8_t {
@@ -16,16 +16,16 @@ class Body {
   };
 
   Body() = default;
-  /// `length`: of a counted body, which is not empty.
+  /// A counted body must have a `length` of 1 or more. A chunked body ignores it.
   GPUSOCK_FN Body(BodyKind kind, std::uint64_t length)
       : chunked_(kind == BodyKind::chunked), part_(chunked_ ? Part::size : Part::data), left_(length) {}
 
   GPUSOCK_FN Part next() const { return part_; }
   GPUSOCK_FN std::size_t left() const { return left_; }
-  /// How many bytes of the body have come.
+  /// How many bytes of the body have arrived.
   GPUSOCK_FN std::size_t bytes() const { return bytes_; }
 
-  /// Lines come without their line feed. kMoreNeeded, kComplete, 400, 413 or 431.
+  /// Takes lines without their line feed. Returns kMoreNeeded, kComplete, or the status of a refusal: 400, 413 or 431.
   GPUSOCK_FN_APART int take(Text got, std::size_t body_bytes_max) {
     switch (part_) {
       case Part::data:
@@ -62,12 +62,12 @@ class Body {
     if (!detail::take_return(extension)) return 400;
     overhead_ += digits - 1 + extension.bytes;
     if (extension.bytes == 0) return fits();
-    // Blanks are allowed only in front of an extension, which is ignored.
+    // Blanks are allowed only before an extension, which is ignored.
     extension = trimmed(extension);
     return starts_with(extension, ";") && detail::is_field_value(extension) ? fits() : 400;
   }
 
-  /// Trailers are ignored, if they are fields.
+  /// Ignores trailers that are valid fields.
   GPUSOCK_FN int take_trailer(Text line) {
     if (!detail::take_return(line)) return 400;
     overhead_ += line.bytes;
@@ -80,8 +80,8 @@ class Body {
 
   bool chunked_ = false;
   Part part_ = Part::data;
-  std::size_t left_ = 0;      // of this chunk's data, or of a counted body
-  std::size_t bytes_ = 0;     // of the body
+  std::size_t left_ = 0;      // bytes left of this chunk's data, or of a counted body
+  std::size_t bytes_ = 0;     // bytes of the body that have arrived
   std::size_t overhead_ = 0;  // bytes of extensions, trailers and leading zeros, which have no other bound
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-/// @file Cohorts: requests of one kind that a block executes side by side, each thread one of them.
-/// (The idea of Rhythm, ASPLOS'14.)
+/// @file Cohorts: requests of one kind that a block executes side by side, one request to a thread. (The idea of
+/// Rhythm, ASPLOS'14.)
 
 #include "examples/http_server/connection.cuh"
 #include "examples/http_server/primes.cuh"
@@ -11,18 +11,18 @@ namespace http {
 
 inline constexpr unsigned kCohortMax = 256;
 
-/// When a cohort is executed: it is full, its first request has waited this long, or no block is left that could join
-/// it.
+/// A cohort is executed when it has `size` requests, when its first request has waited for `delay_ns`, or when no other
+/// connection of the block could add one.
 struct CohortRule {
   unsigned size;
   std::uint64_t delay_ns;
 };
 
-/// What a block knows of the requests that wait; in its shared memory.
+/// What a block knows about the requests that wait; in its shared memory.
 struct Waiting {
   unsigned ready[kKinds];
-  unsigned long long oldest_ns[kKinds];  ///< since when the first of them waits
-  unsigned may_join;                     ///< connections that a request may still come from
+  unsigned long long oldest_ns[kKinds];  ///< when the first one of them began to wait
+  unsigned may_join;                     ///< connections from which a request may still come
 };
 
 /// A cohort, in its block's shared memory.
@@ -30,7 +30,7 @@ struct Cohort {
   Kind kind;
   unsigned size;
   unsigned members[kCohortMax];  ///< which connections
-  std::uint64_t n[kCohortMax];   ///< of /primes
+  std::uint64_t n[kCohortMax];   ///< the n of a request for /primes
   unsigned primes[kCohortMax];
 };
 
@@ -89,7 +89,7 @@ __device__ inline void write_answer(Connection& connection, const Cohort& cohort
   write_head(answer, connection.shape(200, media_type), {answer.own_body, own.bytes()});
 }
 
-/// Counts the requests that wait. All threads of the block call.
+/// Counts the requests that wait. All threads of the block call it.
 template <class Block>
 __device__ void look_at_waiting(const Block& block, Waiting& waiting, const Connection* connections, unsigned count) {
   block.sync();
@@ -112,7 +112,7 @@ __device__ void look_at_waiting(const Block& block, Waiting& waiting, const Conn
   block.sync();
 }
 
-/// Gathers up to `size` requests of the kind into the cohort. All threads of the block call.
+/// Gathers up to `size` requests of the kind into the cohort. All threads of the block call it.
 template <class Block>
 __device__ void gather(const Block& block, Cohort& cohort, Kind kind, unsigned size, const Connection* connections,
                        unsigned count) {
@@ -134,7 +134,7 @@ __device__ void gather(const Block& block, Cohort& cohort, Kind kind, unsigned s
 }
 
 /// Executes the cohort: each thread writes the answers to its share of the requests, and starts to send them. All
-/// threads of the block call.
+/// threads of the block call it.
 template <class Block>
 __device__ void execute(const Block& block, const gpusock::Net& net, Cohort& cohort, Connection* connections,
                         const Limits& limits, Counters& counters) {

@@ -1,6 +1,6 @@
 #pragma once
-/// @file One connection, as one thread serves it: it receives a request, hands it to a cohort, and sends the
-/// answer. No call waits.
+/// @file One connection, which one thread serves: it receives a request, hands it to a cohort, and sends the answer. No
+/// call waits.
 
 #include "examples/http_server/answer.cuh"
 #include "examples/http_server/body.cuh"
@@ -13,26 +13,26 @@ namespace http {
 
 /// How long clients may take, and how much they may send.
 struct Limits {
-  std::uint64_t timeout_ns;  ///< for a whole request, for taking a whole answer, and between requests
+  std::uint64_t timeout_ns;  ///< for a whole request, for a whole answer, and for the time between requests
   std::size_t body_bytes_max;
 };
 
-/// Clients that do not close when we have said that we will are cut off then.
+/// If the server has ended its stream and the client does not close, the server closes after this time.
 inline constexpr std::uint64_t kPartingNs = 1'000'000'000;
-/// Lines and pieces that are read before other connections have their turn.
+/// How many lines and pieces are read before other connections have their turn.
 inline constexpr int kTurnsMax = 64;
-/// A piece of a body.
+/// The largest piece of a body.
 inline constexpr std::size_t kPieceBytes = 64 << 10;
 
-/// The memory that a connection's input takes: a line, and a body.
+/// Bytes of memory for a connection's input: a line and a body.
 GPUSOCK_FN constexpr std::size_t input_bytes(const Limits& limits) { return kHeadBytesMax + limits.body_bytes_max; }
 
 enum class Stage : std::uint8_t {
-  free,       ///< not in use (as zeroed memory is)
+  free,       ///< not in use, as in zeroed memory
   head,       ///< receives a head, or waits for one
   body,       ///< receives a body
   ready,      ///< waits for its cohort
-  answering,  ///< sends
+  answering,  ///< sends an answer
   parting     ///< has ended its stream, and waits for the client to end its own
 };
 
@@ -52,12 +52,12 @@ class Connection {
 
   __device__ Stage stage() const { return stage_; }
   __device__ gpusock::Socket socket() const { return socket_; }
-  /// When it acts even if nothing happens; the greatest number: never.
+  /// When the connection must act even if no event comes. The greatest number: never.
   __device__ std::uint64_t deadline_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : deadline_ns_;
   }
   /// The time since which it waits for its client: for a whole request, or until the client takes the answer. Parts of
-  /// a request do not change it. The greatest number if it does not wait.
+  /// a request do not change it. The greatest number: it does not wait.
   __device__ std::uint64_t waits_since_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : waits_since_ns_;
   }
@@ -76,14 +76,14 @@ class Connection {
     return 0;
   }
 
-  /// Of a request that is ready.
+  /// The request must be ready when these are called.
   __device__ const Route& asked() const { return route_; }
   __device__ const Request& request() const { return request_; }
   __device__ Text body() const { return {body_memory_, body_.bytes()}; }
   __device__ std::uint64_t ready_ns() const { return ready_ns_; }
   __device__ Answer& answer() { return answer_; }
 
-  /// Does what can be done without waiting.
+  /// Does all that can be done without waiting.
   __device__ void serve(const gpusock::Net& net, const Limits& limits, Counters& counters) {
     if (stage_ == Stage::answering) send(net, limits);
     if (stage_ == Stage::parting) drain(net);
@@ -93,7 +93,7 @@ class Connection {
     }
   }
 
-  /// Its time is over.
+  /// Called when the deadline is over: refuses a request that has begun to arrive, else closes the connection.
   __device__ void expire(const gpusock::Net& net, const Limits& limits, Counters& counters) {
     const bool within_request = stage_ == Stage::body || (stage_ == Stage::head && under_way_);
     if (within_request) {
@@ -115,7 +115,7 @@ class Connection {
   /// Starts to send the answer that was written.
   __device__ void start_answer(const gpusock::Net& net, const Limits& limits) {
     begin_answer(limits);
-    waits_since_ns_ = gpusock::clock_ns();  // how long the answer took us is not the client's fault
+    waits_since_ns_ = gpusock::clock_ns();  // the time that the server took is not the client's fault
     send(net, limits);
   }
 
@@ -140,7 +140,7 @@ class Connection {
     deadline_ns_ = waits_since_ns_ + limits.timeout_ns;
   }
 
-  /// Reads a line of the head, or a piece of the body. False: it has not come whole, or the connection is over.
+  /// Reads a line of the head, or a piece of the body. False: it has not arrived whole, or the connection has ended.
   __device__ __noinline__ bool read(const gpusock::Net& net, const Limits& limits, Counters& counters) {
     const gpusock::Received got = receive();
     const bool too_long = got.size == -EMSGSIZE;
@@ -149,7 +149,7 @@ class Connection {
       deadline_ns_ = gpusock::clock_ns() + limits.timeout_ns;
     }
     if (got.size == -EAGAIN) return false;
-    if (!got && !too_long) {  // the client has ended or is gone: no client waits for the answer to half a request
+    if (!got && !too_long) {  // the client has ended or is gone: it waits for no answer to half a request
       drop(net);
       return false;
     }
@@ -158,10 +158,10 @@ class Connection {
                                              : body_.take(got.text(), limits.body_bytes_max);
     if (status == kMoreNeeded) return true;
     if (status != kComplete) {
-      request_.keep_alive = false;  // where the next request would begin is not known
+      request_.keep_alive = false;  // the start of the next request is unknown
       refuse(status, limits, counters);
     } else if (route_.status != kComplete) {
-      if (request_.body != BodyKind::none) request_.keep_alive = false;  // rather than reading a body for nothing
+      if (request_.body != BodyKind::none) request_.keep_alive = false;  // avoids reading a body that no one needs
       refuse(route_.status, limits, counters);
     } else {
       go_on(limits);
@@ -187,11 +187,11 @@ class Connection {
 
   __device__ int take_head(const gpusock::Received& line, const Limits& limits) {
     const int status = line ? head_.take(line.text(), request_) : head_.too_long();
-    if (status == kMoreNeeded && head_.lines() == 1) route_ = route(request_);  // the next line takes this one's memory
+    if (status == kMoreNeeded && head_.lines() == 1) route_ = route(request_);  // the next line overwrites this one
     return status == kComplete && request_.content_length > limits.body_bytes_max ? 413 : status;
   }
 
-  /// The head is complete, or the body.
+  /// Called when the head is complete, or the body.
   __device__ void go_on(const Limits& limits) {
     const bool no_body = request_.body == BodyKind::none ||
                          (request_.body == BodyKind::counted && request_.content_length == 0);
@@ -243,7 +243,7 @@ class Connection {
     }
   }
 
-  /// Throws away what the client still sends, until its end.
+  /// Drops what the client still sends, until its stream ends.
   __device__ void drain(const gpusock::Net& net) {
     const int error = reader_.skip(kPieceBytes, gpusock::Deadline::now());
     if (error != 0 && error != -EAGAIN) drop(net);
@@ -251,7 +251,7 @@ class Connection {
 
   gpusock::Socket socket_;
   Stage stage_;
-  bool under_way_;  // a part of a request has come
+  bool under_way_;  // true if a part of a request has arrived
   gpusock::Reader<gpusock::ThisThread> reader_;
   char* body_memory_;
   Head head_;

@@ -20,7 +20,7 @@ struct KindCounters {
 struct Counters {
   unsigned long long connections;
   unsigned long long refused;      ///< requests answered with 4xx or 5xx
-  unsigned long long expired;      ///< clients that took too long within a request or an answer
+  unsigned long long expired;      ///< clients that took too long for a request or an answer
   unsigned long long displaced;    ///< idle or slow clients that made room for others
   unsigned long long turned_away;  ///< clients that got 503, as all connections were taken
   unsigned long long seated;       ///< connections that are served now

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What a block does with new clients while all seats are taken: the client that has sent no whole request for
-/// longest makes room, or the new one is answered with 503.
+/// @file What a block does with new clients while all seats are taken. The client that has sent no whole request for
+/// the longest time makes room, or the new client is answered with 503.
 
 #include "examples/http_server/connection.cuh"
 
@@ -8,18 +8,18 @@
 
 namespace http {
 
-/// While all connections are taken.
+/// What happens while all connections are taken.
 struct FullRule {
-  std::uint64_t displace_ns;  ///< a client that has sent no whole request for so long makes room for a new one
-  bool refuses;               ///< where none does soon: a new client gets 503. Else it waits in the listener's backlog
+  std::uint64_t displace_ns;  ///< after so long without a whole request a client makes room for a new one
+  bool refuses;               ///< if none makes room soon: true, a new client gets 503; false, it waits in the backlog
 };
 
-/// A new client waits in the backlog, and is not refused, while one is to make room within this time; but not for
-/// longer than this, as the others may send whole requests again and again.
+/// If a client is to make room within this time, a new client waits in the backlog and is not refused. It waits no
+/// longer than this, since the others may send whole requests again and again.
 inline constexpr unsigned long long kPatienceNs = 1'000'000'000;
 
-/// Clients of one block that were answered with 503, until they have had the time to read that: closing at once would
-/// reset those whose request is still coming in, and the answer could be lost. Used by one thread.
+/// Clients of one block that were answered with 503. Their connections stay open until they have had time to read that:
+/// closing at once would reset those whose request is still arriving, and the answer could be lost. One thread uses it.
 class TurnedAway {
  public:
   __device__ void clear() {
@@ -27,15 +27,15 @@ class TurnedAway {
     next_ = 0;
   }
 
-  /// Answers a client, whatever it asks.
+  /// Answers a client with 503, whatever it asks.
   __device__ void add(const gpusock::Net& net, gpusock::Socket socket) {
     constexpr const char kAnswer[] =
         "HTTP/1.1 503 Service Unavailable\r\nServer: gpusock\r\nContent-Type: text/plain\r\nContent-Length: 24\r\n"
         "Retry-After: 1\r\nConnection: close\r\n\r\n503 Service Unavailable\n";
     const auto me = gpusock::this_thread();
-    net.send(me, socket, kAnswer, sizeof kAnswer - 1, gpusock::kDontWait);  // an empty ring has room for it
+    net.send(me, socket, kAnswer, sizeof kAnswer - 1, gpusock::kDontWait);  // fits into the empty ring
     net.shutdown(me, socket, gpusock::Shutdown::write);
-    drop(net, next_);  // there are more of them than there is room for
+    drop(net, next_);  // if there are more clients than room, the oldest one is dropped
     sockets_[next_] = socket;
     until_ns_[next_] = gpusock::clock_ns() + kPartingNs;
     next_ = (next_ + 1) % kRoom;
@@ -48,7 +48,7 @@ class TurnedAway {
     }
   }
 
-  /// When the next one is to be closed; the greatest number: there is none.
+  /// When the next connection is to be closed. The greatest number: there is none.
   __device__ unsigned long long due_ns() const {
     unsigned long long due_ns = ~0ull;
     for (unsigned i = 0; i < kRoom; ++i) {
@@ -70,17 +70,15 @@ class TurnedAway {
   unsigned next_;
 };
 
-/// What a block knows of its seats; in its shared memory.
+/// What a block knows about its seats; in its shared memory.
 struct Seating {
-  unsigned free;                       ///< seats that a client may take
-  bool all_taken;                      ///< of all blocks
-  unsigned long long idle_longest_ns;  ///< since when the client sends no whole request that has sent none for longest;
-                                       ///< the greatest number: there is none
-  unsigned long long displace_at_ns;   ///< from when on it makes room
-  unsigned long long patient_until_ns;  ///< until when new clients wait for a seat that is about to be free; 0: none
-                                        ///< is, or one is free now
+  unsigned free;                        ///< seats that a client may take
+  bool all_taken;                       ///< true if all seats of all blocks are taken
+  unsigned long long idle_longest_ns;   ///< since when the most idle client sends no whole request; ~0ull: none
+  unsigned long long displace_at_ns;    ///< from when on that client makes room
+  unsigned long long patient_until_ns;  ///< until when new clients wait for a seat that is soon free; 0: they do not
 
-  /// After the other members have changed.
+  /// Updates patient_until_ns after the other members have changed.
   __device__ void look_at_time(unsigned long long now_ns) {
     if (free != 0 || !all_taken || displace_at_ns <= now_ns || displace_at_ns - now_ns > kPatienceNs) {
       patient_until_ns = 0;
@@ -95,7 +93,7 @@ struct Seating {
     return patient_until_ns <= now_ns;
   }
 
-  /// True if a new client can be given an answer now, be it a refusal.
+  /// True if a new client can be seated or refused now.
   __device__ bool takes_clients(const FullRule& rule, unsigned long long now_ns) const {
     return free != 0 || (all_taken && (displace_at_ns <= now_ns || refuses(rule, now_ns)));
   }

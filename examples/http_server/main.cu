@@ -1,4 +1,4 @@
-// A web server in kernels, until SIGINT or SIGTERM: HTTP/1.1, requests of one kind executed side by side in cohorts.
+// A web server in kernels, until SIGINT or SIGTERM. It speaks HTTP/1.1, and executes requests of one kind in cohorts.
 //   http_server 127.0.0.1:8000        then, elsewhere: curl http://127.0.0.1:8000/
 #include "examples/http_server/server.cuh"
 
@@ -36,7 +36,7 @@ Endpoint endpoint_of(const Settings& settings) {
   return examples::plain_tcp_endpoint(settings.where, "web clients speak");
 }
 
-/// The memory of as many connections, or of one more where blocks have the same number of them each.
+/// Bytes for the input of all connections. All blocks have the same number, so there may be more than were asked for.
 std::uint64_t input_bytes_of(const Settings& settings) {
   const std::uint64_t of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
   return of_block * settings.blocks * http::input_bytes({0, settings.body_bytes_max});
@@ -44,7 +44,7 @@ std::uint64_t input_bytes_of(const Settings& settings) {
 
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
-  // A connection that is closed keeps its place until the last byte of its answer is delivered: room for some of those.
+  // A closed connection keeps its place until the last byte of its answer is delivered: makes room for some of those.
   options.connections_max = settings.connections + settings.connections / 4 + 16 +
                             settings.blocks * http::TurnedAway::kRoom;
   options.sockets_max = std::max(options.sockets_max, options.connections_max);
@@ -80,7 +80,7 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
   gpusock::Mapped<int> failed(context, 1);
-  // Last: who connects is served.
+  // Listens last: clients that connect are served.
   const gpusock::Listener listener = examples::listen(context, endpoint_of(settings), settings.where, kBacklog);
   const http::Server server{context.net(),
                             listener.socket,

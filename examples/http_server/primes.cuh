@@ -1,6 +1,6 @@
 #pragma once
-/// @file How many primes there are up to n, for a whole cohort at once: the block sieves up to the cohort's greatest n,
-/// and all its requests share the work. This is where a cohort does less than its requests would do one by one.
+/// @file Counts the primes up to n for a whole cohort at once. The block sieves up to the cohort's greatest n, and all
+/// requests share the work: here a cohort does less than its requests would do one by one.
 
 #include "examples/http_server/routes.cuh"
 
@@ -8,14 +8,14 @@
 
 namespace http {
 
-/// Odd numbers in one turn of the sieve; each thread has its part of them.
+/// Odd numbers in one turn of the sieve. Each thread has a part of them.
 inline constexpr unsigned kSieveNumbers = 16 << 10;
 
 /// Fills composite[0, count) with which of the odd numbers first, first + 2, ... are composite.
 __device__ inline void sieve_part(unsigned char* composite, std::uint64_t first, unsigned count) {
   for (unsigned i = 0; i < count; ++i) composite[i] = 0;
   const std::uint64_t last = first + 2 * (count - 1);
-  // Odd divisors suffice: striking out the multiples of one that is no prime costs little and changes nothing.
+  // Not all of these divisors are primes: striking out the multiples of another one costs little and changes nothing.
   for (std::uint64_t divisor = 3; divisor * divisor <= last; divisor += 2) {
     if (divisor > 5 && (divisor % 3 == 0 || divisor % 5 == 0)) continue;
     std::uint64_t multiple = divisor * divisor;
@@ -25,8 +25,8 @@ __device__ inline void sieve_part(unsigned char* composite, std::uint64_t first,
   }
 }
 
-/// Primes up to n[i], in found[i], for all i < requests. All threads of the block call; n and found are seen by all of
-/// them. Ends with a barrier.
+/// Stores the number of primes up to n[i] in found[i], for all i < requests. All threads of the block call it, and can
+/// access n and found. Ends with a barrier.
 template <class Block>
 __device__ void count_primes(const Block& block, const std::uint64_t* n, unsigned* found, unsigned requests) {
   __shared__ unsigned char composite[kSieveNumbers];

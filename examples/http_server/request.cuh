@@ -1,6 +1,6 @@
 #pragma once
-/// @file The head of a request, as in RFC 9112: read strictly, since what two programs read differently can be used to
-/// smuggle one request inside another. Pure functions for kernels and host threads alike.
+/// @file The head of a request, as in RFC 9112. It is read strictly: if two programs read a head differently, one
+/// request can be smuggled inside another. Pure functions for kernels and host threads alike.
 
 #include <gpusock/text.cuh>
 
@@ -17,11 +17,11 @@ using gpusock::text;
 using gpusock::TextBuffer;
 using gpusock::trimmed;
 
-/// A longer head is refused (431), and a longer first line (414).
+/// A longer head is refused with 431, a longer first line with 414.
 inline constexpr std::size_t kHeadBytesMax = 8 << 10;
 
-/// What a step of reading found: more bytes are needed, this part is complete, or the status of the answer that refuses
-/// it.
+/// The result of a step of reading: more bytes are needed, or this part is complete. Any other value is the status of
+/// the answer that refuses it.
 enum Reading : int { kMoreNeeded = 0, kComplete = 200 };
 
 enum class Method : std::uint8_t { get, head, post, other };
@@ -34,18 +34,18 @@ struct Request {
   bool keep_alive;
   bool expects_continue;  ///< the client waits for "100 Continue" before it sends the body
   std::uint64_t content_length;
-  Text path;   ///< of the target, as it was sent: a part of the head's first line
-  Text query;  ///< what follows its first '?'
+  Text path;   ///< as it was sent: a part of the head's first line
+  Text query;  ///< what follows the first '?'
 };
 
-/// May be in the name of a method or a field.
+/// True if the name of a method or a field may have this character.
 GPUSOCK_FN inline bool is_token_char(char c) {
   constexpr char kMarks[] = "!#$%&'*+-.^_`|~";
   const char small = lower(c);
   return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || find(text(kMarks), c) != sizeof kMarks - 1;
 }
 
-/// May be in the value of a field: no control characters but the tab.
+/// True if the value of a field may have this character: the tab, and what is not a control character.
 GPUSOCK_FN inline bool is_field_char(char c) {
   const auto code = static_cast<unsigned char>(c);
   return (code >= 0x20 || c == '\t') && code != 0x7f;
@@ -67,8 +67,8 @@ GPUSOCK_FN inline bool is_field_value(Text text) {
   return true;
 }
 
-/// The host, with its brackets where it is an IPv6 address, at the start of `text`; how many characters, all of `text`
-/// and one where it is malformed.
+/// Returns how many characters the host at the start of `text` has, with the brackets of an IPv6 address. If it is
+/// malformed, returns one more than `text` has.
 GPUSOCK_FN inline std::size_t host_bytes(Text text) {
   constexpr char kOfAddresses[] = "0123456789abcdefABCDEF:.", kOfNames[] = "-._~!$&'()*+,;=%";
   const bool brackets = text.bytes != 0 && text[0] == '[';
@@ -83,7 +83,7 @@ GPUSOCK_FN inline std::size_t host_bytes(Text text) {
   return brackets ? i + 1 : i;
 }
 
-/// A host, and maybe a port after it.
+/// True if `text` is a host, with or without a port after it.
 GPUSOCK_FN inline bool is_host_and_port(Text text) {
   const std::size_t host = host_bytes(text);
   if (host > text.bytes || (host < text.bytes && (host == 0 || text[host] != ':'))) return false;
@@ -93,14 +93,14 @@ GPUSOCK_FN inline bool is_host_and_port(Text text) {
   return true;
 }
 
-/// Cuts the carriage return off the end of a line. False if there is none.
+/// Cuts the carriage return off the end of a line. Returns false if there is none.
 GPUSOCK_FN inline bool take_return(Text& line) {
   if (line.bytes == 0 || line[line.bytes - 1] != '\r') return false;
   --line.bytes;
   return true;
 }
 
-/// A field of any name.
+/// Parses a field of any name. Returns false if it is invalid.
 GPUSOCK_FN inline bool parse_any_field(Text line, gpusock::Field& field) {
   return gpusock::parse_field(line, field) && is_token(field.name) && is_field_value(field.value);
 }
@@ -117,10 +117,10 @@ GPUSOCK_FN inline int parse_method(Text name, Method& method) {
   return known ? kComplete : 501;
 }
 
-/// A path, all of a URL (as proxies get it), or "*"; what of it is a path and a query.
+/// Splits a target into path and query. A target is a path, a whole URL (as proxies get it), or "*".
 GPUSOCK_FN inline int parse_target(Text target, Request& request) {
   for (std::size_t i = 0; i < target.bytes; ++i) {
-    if (target[i] <= ' ' || target[i] > '~' || target[i] == '#') return 400;  // also what is not ASCII
+    if (target[i] <= ' ' || target[i] > '~' || target[i] == '#') return 400;  // also refuses what is not ASCII
   }
   const Text scheme = text("http://");
   if (target.bytes >= scheme.bytes && same_in_any_case(target.until(scheme.bytes), scheme)) {
@@ -156,7 +156,7 @@ GPUSOCK_FN inline int parse_request_line(Text line, Request& request) {
   return parse_method(line.until(first), request.method);
 }
 
-/// How often the fields came that may come once, and what they say of the connection.
+/// How often the fields came that may come only once, and what the fields say about the connection.
 struct Fields {
   int host = 0, length = 0, encoding = 0;
   bool keep = false, close = false;
@@ -174,7 +174,7 @@ GPUSOCK_FN inline void parse_connection(Text value, Fields& fields) {
 
 GPUSOCK_FN inline int parse_field(Text line, Request& request, Fields& fields) {
   gpusock::Field field;
-  if (!parse_any_field(line, field)) return 400;  // also a line that continues the one before
+  if (!parse_any_field(line, field)) return 400;  // also refuses a line that continues the one before
   if (field.is("host")) {
     ++fields.host;
     if (!is_host_and_port(field.value)) return 400;
@@ -200,8 +200,8 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, Fields& fields) {
 /// Reads a head line by line.
 class Head {
  public:
-  /// Takes the next line, without its line feed. kMoreNeeded; kComplete: it was the empty line after the fields; or the
-  /// refusal's status.
+  /// Takes the next line, without its line feed. Returns kMoreNeeded; kComplete after the empty line that ends the
+  /// fields; or the status of a refusal.
   GPUSOCK_FN_APART int take(Text line, Request& request) {
     bytes_ += line.bytes + 1;
     if (bytes_ > kHeadBytesMax) return too_long();
@@ -210,20 +210,20 @@ class Head {
     const int status = ++lines_ == 1 ? detail::parse_request_line(line, request)
                                      : detail::parse_field(line, request, fields_);
     if (lines_ == 1) first_ = status;
-    // A method that we do not have is refused only if everything else is right.
+    // An unknown method is refused only if everything else is right.
     return status == kComplete || (status == 501 && lines_ == 1) ? kMoreNeeded : status;
   }
 
-  /// The status of a line longer than a head may be.
+  /// The status for a line that is longer than a head may be.
   GPUSOCK_FN int too_long() const { return lines_ == 0 ? 414 : 431; }
-  /// How many lines there were that are not empty.
+  /// How many lines were not empty.
   GPUSOCK_FN std::size_t lines() const { return lines_; }
 
  private:
   GPUSOCK_FN int end(Request& request) const {
     if (fields_.host > 1 || (fields_.host == 0 && !request.http_1_0)) return 400;
     if (fields_.length + fields_.encoding > 1 || (fields_.encoding != 0 && request.http_1_0))
-      return 400;  // smuggling starts here
+      return 400;  // this is how requests are smuggled
     request.keep_alive = !fields_.close && (request.keep_alive || fields_.keep);
     return first_;
   }

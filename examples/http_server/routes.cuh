@@ -1,5 +1,5 @@
 #pragma once
-/// @file What the server serves: which path is which kind of request.
+/// @file What the server serves: the kind of request that belongs to each path.
 
 #include "examples/http_server/request.cuh"
 
@@ -30,9 +30,9 @@ GPUSOCK_FN inline Text name_of(Kind kind) {
 
 /// What the request asks for.
 struct Route {
-  int status;  ///< kComplete, or why not: 400, 404, 405
+  int status;  ///< kComplete, or the status of a refusal: 400, 404, 405
   Kind kind;
-  std::uint64_t n;  ///< of /primes
+  std::uint64_t n;  ///< the n of /primes
 };
 
 GPUSOCK_FN inline Route route(const Request& request) {

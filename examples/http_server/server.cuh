@@ -9,7 +9,7 @@
 
 namespace http {
 
-/// What the kernel works with. Memory is per block, block after block.
+/// What the kernel works with. Arrays have one part for each block, block after block.
 struct Server {
   gpusock::Net net;
   gpusock::Socket listener;
@@ -17,9 +17,9 @@ struct Server {
   CohortRule rule;
   FullRule full;
   unsigned connections_of_block;
-  Connection* connections;      ///< zeroed
-  char* input;                  ///< input_bytes() of each connection
-  gpusock::PollEntry* entries;  ///< of each block: the listener's, then one for each connection
+  Connection* connections;      ///< zeroed memory
+  char* input;                  ///< input_bytes() for each connection
+  gpusock::PollEntry* entries;  ///< for each block: the listener's, then one for each connection
   Counters* counters;
   int* failed;  ///< 0, or why serving ended
 };
@@ -33,7 +33,7 @@ struct BlockShare {
   unsigned count;
 };
 
-/// Which event of each connection the block waits for, and until when. Both results are in shared memory.
+/// Plans which event of each connection the block waits for, and until when. Both results are in shared memory.
 template <class Block>
 __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned long long& until_ns, Seating& seating) {
   if (block.thread_rank() == 0) {
@@ -59,7 +59,7 @@ __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned 
   block.sync();
 }
 
-/// The listener's part of that, by one thread: whether to wait for new clients, too.
+/// Plans the listener's part of the wait: whether to wait for new clients, too. One thread.
 __device__ inline void plan_clients(const BlockShare& share, unsigned long long& until_ns, Seating& seating) {
   const Server& server = share.server;
   const unsigned long long now_ns = gpusock::clock_ns();
@@ -69,14 +69,14 @@ __device__ inline void plan_clients(const BlockShare& share, unsigned long long&
   const bool takes = seating.takes_clients(server.full, now_ns);
   share.entries[0] = {takes ? server.listener : -1, gpusock::kPollIn, 0};
   if (takes || seating.displace_at_ns == ~0ull) return;
-  // All blocks may have become full until it looks again.
+  // By the next look all seats of all blocks may be taken.
   const unsigned long long then_ns = now_ns + server.full.displace_ns;
   const unsigned long long look_ns = seating.displace_at_ns > now_ns ? seating.displace_at_ns : then_ns;
   if (look_ns < until_ns) until_ns = look_ns;
   if (seating.patient_until_ns > now_ns && seating.patient_until_ns < until_ns) until_ns = seating.patient_until_ns;
 }
 
-/// A client that waits, or a negative number: another block has taken it, or poll tells what is wrong.
+/// Returns a client that waits. A negative number: another block has taken it, or poll will tell what is wrong.
 __device__ inline gpusock::Socket take_client(const Server& server) {
   return server.net.accept(gpusock::this_thread(), server.listener, gpusock::Deadline::now());
 }
@@ -89,7 +89,7 @@ __device__ inline void seat(const BlockShare& share, unsigned i, gpusock::Socket
   share.connections[i].serve(server.net, server.limits, *server.counters);
 }
 
-/// Serves the connections of this thread that have news, and takes new ones. Not collective.
+/// Serves this thread's connections that have events, and takes new clients. Each thread calls it by itself.
 __device__ inline void serve_own(const BlockShare& share, const Seating& seating, unsigned rank, unsigned size) {
   const Server& server = share.server;
   bool may_accept = share.entries[0].revents != 0;
@@ -108,7 +108,7 @@ __device__ inline void serve_own(const BlockShare& share, const Seating& seating
       connection.expire(server.net, server.limits, *server.counters);
       continue;
     }
-    // The one that waits for longest, unless what has come now was the rest of its request.
+    // Displaces the connection that waits longest, unless the rest of its request has come just now.
     if (!displaces || !may_accept || connection.waits_since_ns() != seating.idle_longest_ns) continue;
     const auto socket = take_client(server);
     may_accept = false;
@@ -118,8 +118,8 @@ __device__ inline void serve_own(const BlockShare& share, const Seating& seating
   }
 }
 
-/// Answers a client for whom there is no room with 503. By one thread, after the others have begun to look for room: a
-/// seat that has just become free is the next client's.
+/// Answers a client for whom there is no room with 503. One thread, after serve_own(): a seat that has just become free
+/// goes to the next client.
 __device__ inline void turn_away(const BlockShare& share, const Seating& seating, TurnedAway& turned_away) {
   const Server& server = share.server;
   turned_away.expire(server.net);
@@ -130,7 +130,7 @@ __device__ inline void turn_away(const BlockShare& share, const Seating& seating
   turned_away.add(server.net, socket);
 }
 
-/// Until when to wait for others to join those that wait already; 0: not at all.
+/// Until when waiting requests wait for others to join them; 0: they do not wait.
 __device__ inline unsigned long long cohorts_due_ns(const Waiting& waiting, const CohortRule& rule) {
   unsigned long long due_ns = ~0ull;
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -142,8 +142,8 @@ __device__ inline unsigned long long cohorts_due_ns(const Waiting& waiting, cons
   return due_ns;
 }
 
-/// Executes every cohort whose time has come, and takes its requests off those that wait. All threads of the block
-/// call.
+/// Executes every cohort whose time has come, and subtracts its requests from those that wait. All threads of the block
+/// call it.
 template <class Block>
 __device__ void execute_due(const Block& block, const BlockShare& share, Waiting& waiting, unsigned long long now_ns) {
   __shared__ Cohort cohort;
@@ -158,7 +158,7 @@ __device__ void execute_due(const Block& block, const BlockShare& share, Waiting
       left -= cohort.size;
       if (block.thread_rank() == 0) {
         waiting.ready[kind] = left;
-        waiting.may_join = 1;  // those that were answered
+        waiting.may_join = 1;  // the answered clients may send more
       }
       block.sync();  // all have read the size before the next cohort is gathered
     }
@@ -171,8 +171,8 @@ __device__ inline gpusock::Deadline deadline_at(unsigned long long at_ns) {
   return at_ns <= now_ns ? gpusock::Deadline::now() : gpusock::Deadline::after_ns(at_ns - now_ns);
 }
 
-/// Threads of a block, at most. serve() is compiled for as many: without that nvcc may take more registers for a thread
-/// than a GPU has for so many.
+/// The most threads of a block. serve() is compiled for this number: else nvcc may give a thread more registers than a
+/// GPU has for so many threads.
 inline constexpr unsigned kThreadsMax = 256;
 
 __global__ void __launch_bounds__(kThreadsMax, 1) serve(Server server) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The kernel: each block talks to the server on a connection of its own, about keys of its own.
+/// @file The kernel: each block has a connection to the server and keys of its own.
 
 #include "examples/redis_client/commands.cuh"
 #include "examples/redis_client/resp.cuh"
@@ -14,22 +14,22 @@ enum class Failure : std::int32_t { none, connecting, sending, receiving, server
 /// What a block tells the host.
 struct Outcome {
   Failure failure;
-  std::int32_t error;  ///< connecting, sending, receiving: the negated errno; 0: the server ended the connection
+  std::int32_t error;  ///< of connecting, sending, receiving: the negated errno; 0: the server ended the connection
   Command during;
-  char message[256];  ///< server_error: its words
+  char message[256];  ///< of server_error: the server's message
   std::uint64_t commands[kCommands];
   std::uint64_t time_ns[kCommands];
 };
 
-/// The block's memory.
+/// A block's memory.
 struct Buffers {
   char* out;  ///< a pipeline of commands
   std::size_t out_bytes;
-  char* values;  ///< that a pipeline is answered with, one after the other, in frames
+  char* values;  ///< the values in the replies to a pipeline, one after the other, in frames
   std::size_t values_bytes;
 };
 
-/// True if an element with such a head is a part of the command's reply; `in_array`: of an array's elements.
+/// True if an element with this head belongs to the command's reply. `in_array`: it is an element of an array.
 __device__ inline bool expected(const Head& head, Command command, bool in_array, const Plan& plan) {
   if (command == Command::set) return head.element == Element::simple && same(head.text, "OK");
   if (command == Command::del) return head.element == Element::integer && head.number == 1;
@@ -37,7 +37,7 @@ __device__ inline bool expected(const Head& head, Command command, bool in_array
   return head.element == Element::bulk && head.number == static_cast<std::int64_t>(plan.value_bytes);
 }
 
-/// Why nothing was received. A line that is too long is none of Redis'.
+/// Says why nothing was received. A line that is too long does not come from Redis.
 __device__ inline Failure no_more(const gpusock::Received& received, Outcome& outcome) {
   if (received.size == -EMSGSIZE) return Failure::protocol;
   const bool ended = received.ended() || received.size == -EPROTO;
@@ -45,10 +45,10 @@ __device__ inline Failure no_more(const gpusock::Received& received, Outcome& ou
   return Failure::receiving;
 }
 
-/// A value in its frame: what ends the line before it, and what follows it.
+/// The frame of a value: the line feed that ends the line before it, and the line end after it.
 inline constexpr std::size_t kBeforeValue = 1, kFrameBytes = kBeforeValue + 2;
 
-/// Receives an element of a reply, a value in its frame to `to`. One thread.
+/// Receives an element of a reply; if it is a value, stores it with its frame at `to`. One thread.
 __device__ inline Failure receive_element(gpusock::Reader<gpusock::ThisThread>& reader, Command command, bool in_array,
                                           const Plan& plan, gpusock::Deadline deadline, char* to, Head& head,
                                           Outcome& outcome) {
@@ -69,14 +69,14 @@ __device__ inline Failure receive_element(gpusock::Reader<gpusock::ThisThread>& 
   return !value || same(rest.text().from(kBeforeValue + plan.value_bytes), "\r\n") ? Failure::none : Failure::protocol;
 }
 
-/// Receives the replies to so many commands. None: all are there, and of the right kind. One thread.
+/// Receives the replies to so many commands. Returns Failure::none if all have come, of the right kind. One thread.
 __device__ inline Failure receive_replies(const gpusock::Net& net, gpusock::Socket socket, Command command,
                                           std::uint64_t replies, const Plan& plan, char* to, Outcome& outcome) {
   __shared__ char line[kLineBytesMax];
   const auto me = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(plan.timeout_ns);
   gpusock::Reader reader(me, net, socket, line, sizeof line);
-  for (std::uint64_t elements = 0; replies + elements != 0;) {  // elements: of the array that is being read
+  for (std::uint64_t elements = 0; replies + elements != 0;) {  // elements: left of the array that is being read
     Head head{};
     const Failure failure = receive_element(reader, command, elements != 0, plan, deadline, to, head, outcome);
     if (failure != Failure::none) return failure;
@@ -89,7 +89,7 @@ __device__ inline Failure receive_replies(const gpusock::Net& net, gpusock::Sock
   return surplus.size > 0 ? Failure::protocol : Failure::none;  // more replies than commands
 }
 
-/// True if the values are those that were set. Each thread checks its share.
+/// True if the values are those that were set. All threads call it; each checks its share.
 template <class Block>
 __device__ bool values_are_right(const Block& block, const Plan& plan, const Buffers& buffers, Command command,
                                  unsigned commands, std::uint64_t first, std::uint64_t begin, std::uint64_t end) {
@@ -108,7 +108,7 @@ __device__ bool values_are_right(const Block& block, const Plan& plan, const Buf
   return wrong == 0;
 }
 
-/// Sends one command after the other about all keys of [begin, end), and checks the replies.
+/// Sends the command for all keys of [begin, end), pipeline after pipeline, and checks the replies.
 template <class Block>
 __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpusock::Socket socket, Command command,
                                const Plan& plan, const Buffers& buffers, std::uint64_t begin, std::uint64_t end,
@@ -146,8 +146,8 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
   return Failure::none;
 }
 
-/// Threads of a block, at most. talk() is compiled for as many: without that nvcc may take more registers for a thread
-/// than a GPU has for so many.
+/// The most threads of a block. talk() is compiled for this number: else nvcc may give a thread more registers than a
+/// GPU has for so many threads.
 inline constexpr unsigned kThreadsMax = 256;
 
 /// Sets, gets and deletes the block's keys.
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreadsMax, 1)
   buffers.out += blockIdx.x * buffers.out_bytes;
   buffers.values += blockIdx.x * buffers.values_bytes;
 
-  // Counted once, not in each of the many calls.
+  // The block is counted into the socket once, not in each of its many calls.
   gpusock::OwnedSocket server(block, net, net.connect(block, to, gpusock::Deadline::after_ns(plan.timeout_ns)));
   if (server.error() != 0) {
     if (block.thread_rank() == 0) {

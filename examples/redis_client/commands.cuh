@@ -26,7 +26,7 @@ struct Plan {
   GPUSOCK_FN unsigned keys_of(Command command) const { return command == Command::mget ? keys_of_mget : 1; }
 };
 
-/// What is stored under the key: byte `index` of its value.
+/// Returns byte `index` of the value that is stored under the key.
 GPUSOCK_FN inline char value_byte(std::uint64_t key, std::uint64_t index) {
   return static_cast<char>('a' + (key * 31 + index * 7 + key * index) % 26);
 }

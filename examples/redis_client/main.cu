@@ -52,7 +52,7 @@ redis::Plan plan_of(const Settings& settings) {
   return plan;
 }
 
-/// What a block's buffers take.
+/// Bytes of a block's buffers.
 struct BlockBytes {
   std::size_t out, values;
 };
@@ -63,7 +63,7 @@ BlockBytes bytes_of_block(const Settings& settings) {
           std::size_t{settings.pipeline} * settings.mget * (settings.value_bytes + redis::kFrameBytes)};
 }
 
-/// What is wrong with the settings together, or nothing.
+/// Says what is wrong with the settings together; empty if nothing is.
 std::string problem_of(const Settings& settings) {
   if (settings.keys < settings.blocks) return "--keys: at least one for each block";
   const BlockBytes block = bytes_of_block(settings);
@@ -71,7 +71,7 @@ std::string problem_of(const Settings& settings) {
                                              "--value-bytes x --pipeline x --mget x --blocks");
 }
 
-/// The server's words, without what would be an instruction to a terminal.
+/// Returns the server's message without control characters, which a terminal would obey.
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');

@@ -1,5 +1,5 @@
 #pragma once
-/// @file RESP2, the protocol of Redis: what one reply is made of. Pure functions for kernels and host threads alike.
+/// @file RESP2, the protocol of Redis: the elements of a reply. Pure functions for kernels and host threads alike.
 
 #include "gpusock/text.cuh"
 
@@ -8,7 +8,7 @@ namespace redis {
 using gpusock::Text;
 
 enum class Element : std::uint8_t {
-  broken,   ///< this is not RESP
+  broken,   ///< not RESP
   simple,   ///< +OK
   error,    ///< -ERR ...
   integer,  ///< :1
@@ -20,14 +20,14 @@ enum class Element : std::uint8_t {
 /// The first line of an element.
 struct Head {
   Element element;
-  Text text;            ///< after the first character
+  Text text;            ///< what follows the first character
   std::int64_t number;  ///< of integer, bulk and array
 };
 
 inline constexpr std::size_t kLineBytesMax = 4096;
-inline constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;  // beyond it nothing that we asked for can be
+inline constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;  // no valid reply has a larger one
 
-/// `line`: without its end, which is a carriage return and a line feed.
+/// Parses a `line` without its end, which is a carriage return and a line feed.
 GPUSOCK_FN inline Head parse_head(Text line) {
   Head head{Element::broken, {"", 0}, 0};
   if (line.bytes == 0) return head;

@@ -9,8 +9,8 @@
 
 namespace param_sync {
 
-/// Sums each parameter's gradients in rank order and lets the update apply them. `gradient_of(rank)` points to the
-/// first parameter's. Block-collective; every block of the grid may take a part: `first`, `stride` in parameters.
+/// Sums each parameter's gradients in rank order and lets the update apply them. `gradient_of(rank)` returns a pointer
+/// to the first parameter's. A thread takes the parameters `first`, `first` + `stride`, and so on.
 template <class Update, class GradientOf>
 __device__ void apply_gradients(const Update& update, int nodes, std::uint32_t parameters, GradientOf gradient_of,
                                 UpdateStates states, float* weights, std::uint32_t first, std::uint32_t stride) {

@@ -13,7 +13,7 @@ namespace {
 constexpr float kPixelMean = 0.2860f;  // Fashion-MNIST's, of pixels scaled to 0..1; any near value will do
 constexpr float kPixelDeviation = 0.3530f;
 
-/// Images of one batch to floats around zero.
+/// Converts the images of one batch to floats around zero.
 __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* to) {
   const std::uint32_t pixels = samples.pixels;
   for (std::uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
@@ -42,7 +42,7 @@ __global__ void backward_parameters_kernel(Kind layer, const float* input, const
   backward_parameters(layer, blockIdx.x, input, delta, batch, gradient);
 }
 
-/// The sum of the samples' losses, in their order. After a barrier; one thread.
+/// Sums the losses in the order of the samples. One thread calls it, after a barrier.
 __device__ double ordered_sum(const float* losses, std::uint32_t batch) {
   double sum = 0;
   for (std::uint32_t b = 0; b < batch; ++b) sum += losses[b];
@@ -64,7 +64,7 @@ __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint3
   board->publish(step + 1);
 }
 
-/// One block, as loss_kernel.
+/// One block, for the same reason as loss_kernel.
 __global__ void score_kernel(SamplesView samples, const float* logits, std::uint32_t classes, std::uint32_t batch,
                              float* delta, float* losses, Score* score) {
   int correct = 0;
@@ -146,7 +146,7 @@ void Model::score(SamplesView samples, std::uint32_t batch, Activations& activat
 }
 
 void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {
-  constexpr std::size_t kQueuedRowsMax = 10'000;  // a stream has room for so many launches
+  constexpr std::size_t kQueuedRowsMax = 10'000;  // a stream has room for the launches of so many samples
   const std::size_t all = samples.visits();
   std::size_t queued = 0;
   for (std::size_t first = 0; first < all; first += activations.rows_max()) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Launches of the model's kernels: forward, loss, backward. All asynchronous, in the order of the stream.
+/// @file Launches the model's kernels: forward, loss, backward. They run asynchronously, in the order of the stream.
 
 #include "arithmetic/step_board.cuh"
 #include "data/samples.hpp"
@@ -13,7 +13,7 @@
 
 namespace param_sync {
 
-/// Samples that are evaluated together.
+/// Number of samples that are evaluated together.
 inline constexpr std::uint32_t kEvaluationRows = 500;
 
 /// Device buffers for a batch on its way through the model.
@@ -23,9 +23,9 @@ class Activations {
 
   float* input(int layer) { return values_[layer].data(); }
   float* output(int layer) { return values_[layer + 1].data(); }
-  float* output_delta(int layer) { return deltas_[layer].data(); }  ///< gradient by the layer's output
+  float* output_delta(int layer) { return deltas_[layer].data(); }  ///< gradient with respect to the layer's sums
   float* losses() { return losses_.data(); }                        ///< one for each sample
-  /// The layer's output so far, once the stream is idle; from the first sample on, as many as `to` takes.
+  /// Copies the layer's output, from the first sample on, as many floats as `to` holds. The stream must be idle.
   void copy_output(int layer, std::span<float> to) const { values_[layer + 1].copy_out(to); }
   std::uint32_t rows_max() const { return rows_max_; }
 
@@ -36,7 +36,7 @@ class Activations {
   std::uint32_t rows_max_;
 };
 
-/// What an evaluation adds up; in mapped memory, written by one thread.
+/// The sums of an evaluation; in mapped memory, written by one thread.
 struct Score {
   std::uint64_t correct;
   double loss;  ///< sum over the samples, in nats
@@ -48,27 +48,27 @@ class Model {
   Model(gpusock::Context& context, gpusock::Stream& stream, const Layout& layout)
       : context_(context), stream_(stream), layout_(layout) {}
 
-  /// Images of the first `batch` samples to the first layer's input.
+  /// Converts the images of the first `batch` samples to the first layer's input.
   void gather(SamplesView samples, std::uint32_t batch, Activations& activations);
 
-  /// One layer, from its input to its output. `parameters`: the whole model's.
+  /// Computes one layer's output from its input. `parameters`: the whole model's.
   void forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
-  /// The last layer's output delta, the mean loss to `losses[step]`, the device's time to `times_ns[step]`, where
-  /// given, and then `board.steps` = step + 1.
+  /// Computes the last layer's output delta. Stores the mean loss in `losses[step]` and, if `times_ns` is given, the
+  /// device's time in `times_ns[step]`. Then publishes `step` + 1 on the board.
   void loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
             std::uint64_t step, std::uint64_t* times_ns = nullptr);
 
-  /// From a layer's output delta to the output delta of the layer before.
+  /// Computes the output delta of the layer before from the output delta of `layer`.
   void backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
-  /// The gradient by the layer's parameters, from its output delta. `gradients`: the whole model's.
+  /// Computes the parameters' gradient of a layer from its output delta. `gradients`: the whole model's.
   void backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients);
 
-  /// Adds the samples that the last layer's output gets right, and their loss, to `score`.
+  /// Adds to `score` the number of samples that the last layer's output gets right, and the loss of all samples.
   void score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score);
 
-  /// gather, all layers' forward and score, for all samples. `parameters` must be complete by then.
+  /// Runs gather, all layers' forward and score for all samples. May wait for the stream. `parameters` must be whole.
   void evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* score);
 
   gpusock::LaunchShape shape(unsigned blocks) const;

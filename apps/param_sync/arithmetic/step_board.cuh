@@ -1,5 +1,5 @@
 #pragma once
-/// @file How far a run is, as the host hears of it while kernels go on.
+/// @file How far a run is. The host reads it while kernels go on.
 ///
 ///   label  operation            order    partner  data protected
 ///   S14    kernel: steps.store  release  S15      the losses of those steps
@@ -17,11 +17,11 @@ namespace param_sync {
 struct StepBoard {
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
-  /// Tells that the losses of so many steps are written. The kernel's; one thread.
+  /// Publishes that the losses of so many steps are written. For the kernel; one thread.
   GPUSOCK_FN void publish(std::uint64_t count) {
     Word(steps).store(count, cuda::memory_order_release);  // S14, pairs with S15
   }
-  /// Steps whose losses can be read. The host's.
+  /// Number of steps whose losses can be read. For the host.
   std::uint64_t published() {
     return Word(steps).load(cuda::memory_order_acquire);  // S15, pairs with S14
   }

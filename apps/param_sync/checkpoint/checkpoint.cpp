@@ -23,9 +23,9 @@ namespace param_sync {
 namespace {
 
 constexpr std::size_t kKept = 2;
-constexpr const char* kOldSuffix = ".checkpoint";  // with a format of our own
+constexpr const char* kOldSuffix = ".checkpoint";  // of files in an earlier format
 
-/// What the settings are called in files, by RunSetting. The first is none; first_step is no setting of a run.
+/// The names of settings in files, by RunSetting. The first entry is not used. first_step is not a setting of a run.
 constexpr const char* kSettings[] = {"",      "version", "nodes",     "model",  "data",    "steps",
                                      "batch", "seed",    "optimizer", "scheme", "transfer"};
 static_assert(std::size(kSettings) == static_cast<std::size_t>(RunSetting::first_step));
@@ -76,7 +76,7 @@ std::string CheckpointFiles::path(int rank, std::uint64_t step) const {
   return fmt::format("{}/rank-{}-step-{}{}", folder_, rank, step, kCheckpointSuffix);
 }
 
-/// Newest first.
+/// Returns the steps of a rank's checkpoints, newest first.
 std::vector<std::uint64_t> CheckpointFiles::steps_of(int rank) const {
   const std::string prefix = fmt::format("rank-{}-step-", rank);
   std::vector<std::uint64_t> steps;
@@ -94,7 +94,7 @@ std::vector<std::uint64_t> CheckpointFiles::steps_of(int rank) const {
   return steps;
 }
 
-/// Newest first: those of this rank, and, where the folder has other ranks' files as well, of all ranks.
+/// Returns steps, newest first: those of this rank, or, if the folder also has other ranks' files, those of all ranks.
 std::vector<std::uint64_t> CheckpointFiles::common_steps() const {
   std::vector<std::vector<std::uint64_t>> others;
   bool shared = false;
@@ -136,7 +136,7 @@ void CheckpointFiles::require_settings(const std::string& name, const nlohmann::
   }
 }
 
-/// Names the newest step before `step` that can be gone on from, if there is one.
+/// The error names the newest step before `step` from which the run can go on, if there is one.
 void CheckpointFiles::throw_damaged(const std::string& name, std::uint64_t step) const {
   const auto all_have = [&](std::uint64_t older) {
     for (int rank = 0; rank < layout_.nodes; ++rank) {
@@ -194,7 +194,7 @@ void CheckpointFiles::write(const Checkpoint& checkpoint) const {
   require(file ? 0 : errno != 0 ? errno : EIO);
   require(synchronise(unfinished));
   require(std::rename(unfinished.c_str(), name.c_str()) != 0 ? errno : 0);
-  require(synchronise(folder_));  // so that the new name lasts, too
+  require(synchronise(folder_));  // so that the new name is on the disk, too
   const std::vector<std::uint64_t> steps = steps_of(rank_);
   for (std::size_t i = kKept; i < steps.size(); ++i) ::unlink(path(rank_, steps[i]).c_str());
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a checkpoint is made of, copied by a kernel to where the host reads it: the node's other kernels run on.
+/// @file A kernel copies the contents of a checkpoint to memory that the host reads. The node's other kernels run on.
 
 #include "gpusock/device.cuh"
 
@@ -7,8 +7,8 @@
 
 namespace param_sync {
 
-/// `image`: the weights, then the update's states; in mapped memory. Launched on the stream after wait_for_weights.
-/// From there until the next step's gradients are pushed, no kernel changes weights or states.
+/// Copies the weights, then the update's states, to `image` in mapped memory. Launched on the stream after
+/// wait_for_weights: from there until the next step's gradients are pushed, no kernel changes weights or states.
 static __global__ void copy_state(const float* weights, std::size_t weight_count, const float* states,
                                   std::size_t state_count, float* image) {
   const std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,

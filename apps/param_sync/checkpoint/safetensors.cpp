@@ -19,7 +19,7 @@ using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-constexpr std::uint64_t kHeaderBytesMax = 1 << 20;  // a layer of ours needs some 400
+constexpr std::uint64_t kHeaderBytesMax = 1 << 20;  // our headers need some 400 for each layer
 constexpr const char* kMetadata = "__metadata__";
 constexpr std::string_view kBeforeCrc = R"("crc32":")";
 constexpr const char* kNoCrc = "00000000";
@@ -28,7 +28,7 @@ unsigned long crc_of(const void* data, std::size_t bytes, unsigned long before) 
   return crc32_z(before, static_cast<const Bytef*>(data), bytes);
 }
 
-/// Puts eight digits where the header has its CRC-32. Returns those that were there, or nothing if it has none.
+/// Replaces the eight digits of the header's CRC-32 by `digits`. Returns the old ones, or nothing if it has none.
 std::string exchange_crc(std::string& header, const std::string& digits) {
   const std::size_t found = header.find(kBeforeCrc), at = found + kBeforeCrc.size();
   if (found == std::string::npos || at + digits.size() > header.size()) return "";

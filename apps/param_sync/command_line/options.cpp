@@ -23,7 +23,7 @@ namespace {
 using gpusock::program::Arguments;
 using gpusock::program::split;
 
-/// What is split after parsing, so that the last of two options counts as a whole.
+/// Options that are converted after parsing: if one is given twice, the last one counts, as a whole.
 struct Texts {
   std::string link;
   std::string hidden = "128,64";
@@ -42,16 +42,16 @@ constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
-constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any that is positive
+constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any positive number
 
-/// 0 where the text is no width.
+/// Returns 0 if the text is not a width.
 std::uint32_t width_from(const std::string& text) {
   std::uint32_t width = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
   return error == std::errc{} && end == text.data() + text.size() && width <= kWidthMax ? width : 0;
 }
 
-/// What is wrong with --hidden, or nothing.
+/// Says what is wrong with --hidden; empty if nothing is.
 std::string width_problem(const std::string& text) {
   for (const std::string& width : split(text)) {
     if (width_from(width) == 0) return fmt::format("'{}' is no width from 1 to {}", width, kWidthMax);
@@ -59,24 +59,24 @@ std::string width_problem(const std::string& text) {
   return "";
 }
 
-/// 0 where the text is no step.
+/// Returns 0 if the text is not a step.
 std::uint64_t step_from(const std::string& text) {
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
   return error == std::errc{} && end == text.data() + text.size() ? step : 0;
 }
 
-/// What is wrong with --resume, or nothing.
+/// Says what is wrong with --resume; empty if nothing is.
 std::string resume_problem(const std::string& text) {
   return text == "latest" || step_from(text) != 0 ? "" : "'" + text + "' is neither latest nor a step from 1 on";
 }
 
 constexpr const char* kMeasured = "measured";
 
-constexpr int kTimes = 2;  // the first ones; the others are speeds
+constexpr int kTimes = 2;  // the first prices are times; the others are speeds
 constexpr double kSpeedMin = 1e-3, kPriceMax = 1e12;
 
-/// What is wrong with the text, or nothing.
+/// Says what is wrong with the text; empty if nothing is.
 std::string read_prices(const std::string& text, ExchangePrices& prices) {
   const auto parts = split(text);
   bool numbers = parts.size() == std::size(kPrices), in_range = true;
@@ -85,7 +85,7 @@ std::string read_prices(const std::string& text, ExchangePrices& prices) {
     const char* const end = parts[i].data() + parts[i].size();
     const auto [stop, error] = std::from_chars(parts[i].data(), end, price);
     numbers = error != std::errc::invalid_argument && stop == end;
-    const bool held = error == std::errc{};  // else it is a number, but none that a double can have
+    const bool held = error == std::errc{};  // else it is a number that a double cannot hold
     in_range = in_range && held && price >= (i < kTimes ? 0 : kSpeedMin) && price <= kPriceMax;
   }
   if (!numbers) return fmt::format("'{}' is neither measured nor five numbers with commas, as 50,1,10,10,1000", text);
@@ -94,7 +94,7 @@ std::string read_prices(const std::string& text, ExchangePrices& prices) {
                      kPriceMax, kSpeedMin, kPriceMax);
 }
 
-/// What is wrong with --prices, or nothing.
+/// Says what is wrong with --prices; empty if nothing is.
 std::string prices_problem(const std::string& text) {
   ExchangePrices prices;
   return text == kMeasured ? "" : read_prices(text, prices);
@@ -186,7 +186,7 @@ void take_texts(const Texts& texts, Config& config) {
   for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
 }
 
-/// What a launcher says, where the options leave it to say anything.
+/// Reads what a launcher says, unless the options already choose how to run.
 void read_environment(const Texts& texts, Config& config) {
   const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process ||
                       config.serial;
@@ -198,7 +198,7 @@ void read_environment(const Texts& texts, Config& config) {
   }
 }
 
-/// True if what is written to one path would overwrite what was written to the other one.
+/// True if writing to one path would overwrite what was written to the other one.
 bool overwrite_each_other(const std::string& one, const std::string& other) {
   namespace fs = std::filesystem;
   if (one == "-" || other == "-") return one == other;
@@ -207,7 +207,7 @@ bool overwrite_each_other(const std::string& one, const std::string& other) {
   return fs::absolute(one, unknown).lexically_normal() == fs::absolute(other, unknown).lexically_normal();
 }
 
-/// What is wrong with the files that are written, or nothing.
+/// Says what is wrong with the files that are written; empty if nothing is.
 std::string problem_of_files(const Config& config) {
   const std::pair<const char*, const std::string&> files[] = {{"--json", config.json_file},
                                                               {"--series", config.series_file},
@@ -223,7 +223,7 @@ std::string problem_of_files(const Config& config) {
   return "";
 }
 
-/// What the options' own checks cannot see. Empty where all is well.
+/// Says what is wrong, as far as the options' own checks cannot see it; empty if nothing is.
 std::string misuse(const Config& config) {
   if (int(config.in_process) + int(config.serial) + int(config.rank >= 0) > 1) {
     return "--in-process, --serial and --rank exclude each other: give one of them";

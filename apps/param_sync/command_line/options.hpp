@@ -9,11 +9,11 @@
 
 namespace param_sync {
 
-/// The settings of `argc`, `argv`. Nothing where there is nothing to run: `exit_status` then says how to end (0 after
-/// --help, 2 on misuse, which has been explained on stderr).
+/// Returns the settings that the arguments give, or nothing if there is nothing to run. In that case `exit_status` is
+/// the status to exit with: 0 after --help, 2 after misuse, which has been explained on stderr.
 std::optional<Config> parse_options(int argc, char** argv, int& exit_status);
 
-/// Arguments that give a node process the same settings as `config`; its rank is added.
+/// Returns arguments that give a node's process the same settings as `config`. The caller adds the rank.
 std::vector<std::string> to_arguments(const Config& config);
 
 }  // namespace param_sync

@@ -18,7 +18,7 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
   for (const auto& candidate : {folder / (name + ".gz"), folder / name}) {
     std::error_code error;
     if (std::filesystem::exists(candidate, error)) return candidate;
-    if (error) {  // not known to be missing: the folder cannot be searched or read
+    if (error) {  // the file may exist: the folder cannot be searched or read
       throw gpusock::Error(error.value(), "looking for " + candidate.string() +
                                               ": let this user read the folder (ls -ld shows who may), or name another "
                                               "with --data");
@@ -43,7 +43,7 @@ Samples load_samples(const std::filesystem::path& folder, const std::string& pre
   return {static_cast<std::uint32_t>(images.item_bytes()), std::move(images.bytes), std::move(labels.bytes)};
 }
 
-/// As find_file(), of a file that can be read again.
+/// Finds a file as find_file() does, but only one that can be read more than once.
 std::filesystem::path find_regular_file(const std::filesystem::path& folder, const std::string& name) {
   const auto file = find_file(folder, name);
   std::error_code unknown;
@@ -68,7 +68,7 @@ DatasetShape read_dataset_shape(const std::filesystem::path& folder, std::size_t
   return shape;
 }
 
-/// Images are tens of megabytes, for which zlib's CRC takes a quarter of the time of FNV-1a: 50 ms for Fashion-MNIST.
+/// For tens of megabytes of images, zlib's CRC takes a quarter of the time of FNV-1a: 50 ms for Fashion-MNIST.
 std::uint64_t Dataset::fingerprint() const {
   std::uint64_t hash = kFnvBasis;
   for (const Samples* part : {&train, &test}) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The training and test samples of a data set in MNIST's four files, and the order they are visited in.
+/// @file The training and test samples of a data set in MNIST's four files, and the order in which they are visited.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,11 +21,11 @@ struct Dataset {
   Samples test;
   std::uint32_t classes = 0;
 
-  /// A number that differs where images or labels differ: nodes compare theirs.
+  /// A number that differs if images or labels differ. Nodes compare it.
   std::uint64_t fingerprint() const;
 };
 
-/// What a run is planned from.
+/// The sizes from which a run is planned.
 struct DatasetShape {
   std::size_t samples = 0;  ///< for training
   std::uint32_t pixels = 0;
@@ -33,16 +33,16 @@ struct DatasetShape {
 };
 DatasetShape shape_of(const Dataset& data);
 
-/// That of load_dataset(), without reading images. Throws gpusock::Error, also where a file can be read only once, as a
-/// pipe.
+/// Returns the shape of what load_dataset() would load, without reading the images. Throws gpusock::Error, also if a
+/// file can be read only once, such as a pipe.
 DatasetShape read_dataset_shape(const std::filesystem::path& folder, std::size_t train_limit);
 
 /// Loads MNIST's four files (plain or .gz) from `folder`; keeps the first `train_limit` training samples, 0 for all.
-/// Throws gpusock::Error: which file, what was expected, what to do.
+/// Throws gpusock::Error, which says which file is wrong, what was expected, and what to do.
 Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limit);
 
-/// The samples that `rank` visits in `epoch`, step after step, `batch` a step: its part of a permutation that all nodes
-/// share. What does not fill a step of all nodes is left out.
+/// Returns the samples that `rank` visits in `epoch`, step after step, `batch` in each: its part of a permutation that
+/// all nodes share. Samples that do not fill a step of all nodes are left out.
 std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank,
                                           int nodes, std::uint32_t batch);
 

@@ -65,7 +65,7 @@ void check_magic(const std::filesystem::path& file, const std::uint8_t* magic, s
   }
 }
 
-/// What the header says, which is read.
+/// Reads the header, and returns the shape that it claims.
 std::vector<std::uint32_t> read_shape(Reader& reader, const std::filesystem::path& file, std::size_t dimensions) {
   std::uint8_t header[4 + 3 * 4];
   const std::size_t header_bytes = 4 + dimensions * 4;

@@ -16,12 +16,12 @@ struct IdxArray {
   std::size_t item_bytes() const { return bytes.size() / shape.front(); }
 };
 
-/// The shape that such a file claims in its header; reads no more of it. Throws as read_idx().
+/// Returns the shape that such a file claims in its header, and reads no more than that. Throws as read_idx().
 std::vector<std::uint32_t> read_idx_shape(const std::filesystem::path& file, std::size_t dimensions);
 
-/// Reads a plain or gzip-compressed IDX file that must have `dimensions` dimensions (1 to 3). Throws gpusock::Error
-/// that names the file, what was expected and what to do: where it cannot be opened, is not IDX of unsigned bytes, is
-/// truncated, longer than its header says, or larger than 1 GiB.
+/// Reads a plain or gzip-compressed IDX file that must have `dimensions` dimensions (1 to 3). Throws gpusock::Error,
+/// which names the file, what was expected and what to do, if the file cannot be opened, is not IDX of unsigned bytes,
+/// is truncated, is longer than its header says, or holds more than 1 GiB.
 IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions);
 
 }  // namespace param_sync

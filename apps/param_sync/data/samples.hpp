@@ -14,11 +14,11 @@ namespace param_sync {
 struct SamplesView {
   const std::uint8_t* images;
   const std::uint8_t* labels;
-  const std::uint32_t* order;  ///< the samples in the order they are visited
+  const std::uint32_t* order;  ///< the samples in the order in which they are visited
   std::uint32_t pixels;
 };
 
-/// A copy of samples in device memory, with the order they are visited in.
+/// A copy of samples in device memory, with the order in which they are visited.
 class DeviceSamples {
  public:
   DeviceSamples(gpusock::Context& context, const Samples& samples, std::span<const std::uint32_t> order)
@@ -31,7 +31,7 @@ class DeviceSamples {
     order_.copy_in(order);
   }
 
-  /// The samples whose order begins with number `first` of the whole order.
+  /// The samples from number `first` of the order on.
   SamplesView from(std::size_t first) const { return {images_.data(), labels_.data(), order_.data() + first, pixels_}; }
 
   std::size_t visits() const { return order_.size(); }

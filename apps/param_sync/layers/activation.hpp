@@ -1,5 +1,5 @@
 #pragma once
-/// @file Activations: what a layer makes of its sums.
+/// @file Activations: the functions that layers apply to their sums.
 
 #include "gpusock/types.hpp"
 
@@ -16,7 +16,7 @@ GPUSOCK_FN inline float activate(Activation activation, float sum) {
   return activation == Activation::relu && !(sum > 0.0f) ? 0.0f : sum;
 }
 
-/// The gradient by a sum, of the gradient by what the activation has made of it.
+/// Makes the gradient with respect to a sum from the gradient with respect to `output`, the activation of that sum.
 GPUSOCK_FN inline float before_activation(Activation activation, float output, float gradient) {
   return activation == Activation::relu && !(output > 0.0f) ? 0.0f : gradient;
 }

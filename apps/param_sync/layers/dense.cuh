@@ -10,7 +10,7 @@
 
 namespace param_sync {
 
-/// output[batch][outputs], of input[batch][inputs].
+/// Computes output[batch][outputs] from input[batch][inputs].
 __device__ inline void forward(const Dense& layer, const float* parameters, const float* input, std::uint32_t batch,
                                float* output) {
   const std::uint32_t tiles = tile_count(batch, layer.outputs);
@@ -31,7 +31,7 @@ __device__ inline void forward(const Dense& layer, const float* parameters, cons
   }
 }
 
-/// The gradient by the sums of the layer `below`, which has made `input` of them.
+/// Computes the gradient with respect to the sums of the layer `below`, whose activation has made `input` of them.
 template <class Below>
 __device__ inline void backward_input(const Dense& layer, const float* parameters, const float* delta,
                                       const float* input, std::uint32_t batch, const Below& below, float* input_delta) {
@@ -52,7 +52,7 @@ __device__ inline void backward_input(const Dense& layer, const float* parameter
   }
 }
 
-/// A tile of a layer's gradient: rows are inputs, and the last row is that of the biases.
+/// A tile of a layer's gradient. The gradient has one row for each input, and a last row for the biases.
 struct GradientTile {
   std::uint32_t row, rows;
   std::uint32_t column, columns;
@@ -61,7 +61,7 @@ struct GradientTile {
     return std::size_t{row + r} * layer.outputs + column + c;
   }
 
-  /// Sums it over a batch.
+  /// Adds the tile's sum over a batch to `to`.
   __device__ __forceinline__ void sum(const Dense& layer, const float* input, const float* delta, std::uint32_t batch,
                                       Float4 (&to)[kTileRows]) const {
     const float one = 1.0f;  // what a bias is multiplied by
@@ -70,7 +70,7 @@ struct GradientTile {
   }
 };
 
-/// Calls with each tile of one block's rows (Dense::block_range) that this thread computes.
+/// Calls `call` with each tile of one block's rows (Dense::block_range) that this thread computes.
 template <class Call>
 __device__ __forceinline__ void for_gradient_tiles(const Dense& layer, std::uint32_t block, Call call) {
   const std::uint32_t across = (layer.outputs + kTileColumns - 1) / kTileColumns;
@@ -83,8 +83,8 @@ __device__ __forceinline__ void for_gradient_tiles(const Dense& layer, std::uint
   }
 }
 
-/// The gradient by the parameters of one block's rows, summed over the batch. gradient[i] is where that of the layer's
-/// parameter i goes: `gradient` may also be an object with such an operator.
+/// Computes the gradient with respect to the parameters of one block's rows, summed over the batch. That of the layer's
+/// parameter i goes to gradient[i]: `gradient` may also be an object with such an operator.
 template <class Gradient>
 __device__ __forceinline__ void backward_parameters(const Dense& layer, std::uint32_t block, const float* input,
                                                     const float* delta, std::uint32_t batch, const Gradient& gradient) {
@@ -100,9 +100,9 @@ __device__ __forceinline__ void backward_parameters(const Dense& layer, std::uin
   });
 }
 
-/// All ranks' gradients by the parameters of one block's rows, each made of its factors, are summed in the order of
-/// ranks and applied: the same arithmetic as where each rank makes its own. `errors_of(rank)` and `inputs_of(rank)`
-/// point to that rank's output deltas and inputs.
+/// Makes each rank's gradient of one block's rows from its factors, sums these in rank order, and applies the sum: the
+/// same arithmetic as if each rank made its own gradient. The functions errors_of(rank) and inputs_of(rank) return
+/// pointers to that rank's output deltas and inputs.
 template <class ErrorsOf, class InputsOf, class Update>
 __device__ inline void apply_factors(const Dense& layer, std::uint32_t block, int ranks, ErrorsOf errors_of,
                                      InputsOf inputs_of, std::uint32_t batch, const Update& update, UpdateStates states,

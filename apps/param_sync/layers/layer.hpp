@@ -1,5 +1,5 @@
 #pragma once
-/// @file The kinds of layers that a model is a list of. README.md says what a kind has.
+/// @file The kinds of layers; a model is a list of layers. README.md says what a kind must have.
 
 #include "layers/dense.hpp"
 
@@ -10,14 +10,14 @@
 
 namespace param_sync {
 
-/// Any kind of layer: each has a type in this list. For the host: a kernel is a template of the kind, and std::visit()
-/// takes the one that fits.
+/// Any kind of layer: each kind has a type in this list. For the host: kernels are templates of the kind, and
+/// std::visit() picks the right one.
 using AnyLayer = std::variant<Dense>;
 
 /// A layer of a model.
 struct Layer {
   AnyLayer kind;
-  std::uint32_t offset = 0;  ///< of its first parameter, in the model's
+  std::uint32_t offset = 0;  ///< index of its first parameter in the model
 
   std::uint32_t inputs() const {
     return std::visit([](const auto& of) { return of.inputs; }, kind);
@@ -28,14 +28,14 @@ struct Layer {
   std::uint32_t parameters() const {
     return std::visit([](const auto& of) { return of.parameters(); }, kind);
   }
-  /// Of the gradient by its parameters.
+  /// Blocks of the kernel that computes the gradient with respect to its parameters.
   std::uint32_t blocks() const {
     return std::visit([](const auto& of) { return of.blocks(); }, kind);
   }
   bool has_activation() const {
     return std::visit([](const auto& of) { return of.has_activation(); }, kind);
   }
-  /// What it is called in messages and reports: "784 x 128".
+  /// Its name in messages and reports: "784 x 128".
   std::string name() const {
     return std::visit([](const auto& of) { return of.name(); }, kind);
   }

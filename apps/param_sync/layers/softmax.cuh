@@ -8,7 +8,7 @@
 
 namespace param_sync {
 
-/// Softmax cross-entropy of one sample: its loss in nats; `delta`, the gradient by the logits.
+/// Returns the softmax cross-entropy of one sample in nats. `delta` gets the gradient with respect to the logits.
 __device__ inline float sample_loss(const float* logits, std::uint32_t classes, std::uint32_t label, float* delta) {
   float largest = logits[0];
   for (std::uint32_t c = 1; c < classes; ++c) largest = logits[c] > largest ? logits[c] : largest;
@@ -21,7 +21,7 @@ __device__ inline float sample_loss(const float* logits, std::uint32_t classes, 
   return logf(sum) - (logits[label] - largest);
 }
 
-/// The class with the largest logit; the first of equals.
+/// The class with the largest logit; the first one of equal logits.
 __device__ inline std::uint32_t predicted_class(const float* logits, std::uint32_t classes) {
   std::uint32_t best = 0;
   for (std::uint32_t c = 1; c < classes; ++c) best = logits[c] > logits[best] ? c : best;

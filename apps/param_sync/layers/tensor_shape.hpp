@@ -1,5 +1,5 @@
 #pragma once
-/// @file How a layer names its parameters, and counts them.
+/// @file How a layer names and counts its parameters.
 
 #include "gpusock/types.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace param_sync {
 
-/// Some of a layer's parameters, which follow each other; row-major.
+/// A tensor of a layer's parameters, which lie one after the other in row-major order.
 struct TensorShape {
   std::string name;
   std::vector<std::uint32_t> shape;

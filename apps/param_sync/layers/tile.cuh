@@ -29,7 +29,7 @@ __device__ inline void multiply_add(float a, const Float4& b, Float4& sum) {
 #endif
 }
 
-/// Reads `count` of four neighbours, `stride` apart; what is missing is 0.
+/// Reads the first `count` of four numbers that are `stride` apart; the others are 0.
 __device__ inline Float4 load4(const float* from, std::uint32_t stride, std::uint32_t count) {
   Float4 result{};
 #if !defined(__CUDACC__)
@@ -58,7 +58,7 @@ struct RightMatrix {
   std::uint32_t column_stride;
 };
 
-/// Adds left * right, step after step, to the tile. Rows from `rows` on repeat the last: their sums mean nothing.
+/// Adds left * right, step after step, to the tile. Rows from `rows` on repeat the last one: ignore their sums.
 __device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatrix left, RightMatrix right,
                                               std::uint32_t steps, std::uint32_t rows, std::uint32_t columns) {
   const float* row[kTileRows];
@@ -73,13 +73,13 @@ __device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatr
   }
 }
 
-/// Which tile of a matrix a thread computes: `first_row`, `first_column`, and how many of each there are.
+/// The tile of a matrix that a thread computes: its first row and column, and how many rows and columns it has.
 struct TilePlace {
   std::uint32_t row, rows;
   std::uint32_t column, columns;
 };
 
-/// Place number `index` among the tiles of a rows x columns matrix, columns first.
+/// The tile with number `index` of a rows x columns matrix. Tiles are counted row by row.
 __device__ inline TilePlace tile_place(std::uint32_t index, std::uint32_t rows, std::uint32_t columns) {
   const std::uint32_t across = (columns + kTileColumns - 1) / kTileColumns;
   const std::uint32_t row = index / across * kTileRows, column = index % across * kTileColumns;

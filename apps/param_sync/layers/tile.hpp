@@ -1,5 +1,5 @@
 #pragma once
-/// @file The sizes of the tiles in which products of matrices are computed (tile.cuh).
+/// @file The sizes of the tiles in which matrix products are computed (tile.cuh).
 
 #include "gpusock/types.hpp"
 
@@ -9,14 +9,14 @@ namespace param_sync {
 
 inline constexpr std::uint32_t kTileRows = 8;
 inline constexpr std::uint32_t kTileColumns = 4;
-inline constexpr unsigned kComputeThreads = 64;  ///< of a block that computes: each makes a tile
+inline constexpr unsigned kComputeThreads = 64;  ///< threads of a block that computes; each computes a tile at a time
 
-/// Tiles of a rows x columns matrix.
+/// Number of tiles of a rows x columns matrix.
 GPUSOCK_FN inline std::uint32_t tile_count(std::uint32_t rows, std::uint32_t columns) {
   return (rows + kTileRows - 1) / kTileRows * ((columns + kTileColumns - 1) / kTileColumns);
 }
 
-/// Blocks that a rows x columns matrix is worth, one tile for each thread.
+/// Number of blocks for a rows x columns matrix, with one tile for each thread.
 inline unsigned compute_blocks(std::uint32_t rows, std::uint32_t columns) {
   return (tile_count(rows, columns) + kComputeThreads - 1) / kComputeThreads;
 }

@@ -10,28 +10,28 @@
 namespace param_sync {
 
 inline constexpr int kNodesMax = 64;
-inline constexpr int kLayersMax = 64;  ///< a step makes up to eleven launches for each: see training/queued.hpp
-inline constexpr std::uint32_t kWidthMax = 1 << 16;  ///< of a layer
+inline constexpr int kLayersMax = 64;  ///< a step launches up to eleven kernels for each layer: training/queued.hpp
+inline constexpr std::uint32_t kWidthMax = 1 << 16;  ///< inputs or outputs of a layer
 
 /// The model, from its first layer to the last, and how many nodes train it.
 struct Layout {
   int nodes = 0;
   std::vector<Layer> layers;
 
-  int size() const { return static_cast<int>(layers.size()); }  ///< layers
+  int size() const { return static_cast<int>(layers.size()); }  ///< number of layers
   const Layer& operator[](int layer) const { return layers[static_cast<std::size_t>(layer)]; }
   std::uint32_t parameters() const { return layers.back().offset + layers.back().parameters(); }
 
-  /// A number that differs where models or numbers of nodes differ: nodes compare theirs.
+  /// A number that differs if models or numbers of nodes differ. Nodes compare it.
   std::uint64_t fingerprint() const;
 };
 
-/// Lays out a model of these layers. Throws gpusock::Error (EINVAL) where a limit is passed, two layers do not fit, the
-/// last one has an activation, or a layer has fewer parameters than there are nodes.
+/// Lays out a model of these layers. Throws gpusock::Error (EINVAL) if a limit is exceeded, two neighbouring layers do
+/// not fit, the last one has an activation, or a layer has fewer parameters than there are nodes.
 Layout make_layout(const std::vector<AnyLayer>& layers, int nodes);
 
-/// Lays out a multilayer perceptron in the same way: fully connected layers, of which all but the last have ReLU.
-/// `widths`: how many inputs, outputs of each hidden layer, and classes there are.
+/// Lays out a multilayer perceptron in the same way: fully connected layers, all but the last with ReLU. The numbers
+/// in `widths` are those of inputs, of outputs of each hidden layer, and of classes.
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes);
 
 /// The parameters that training begins with, the same on every node.

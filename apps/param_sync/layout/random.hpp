@@ -13,7 +13,7 @@ class Random {
   /// A whole number from 0 to `limit` - 1. Its bias, below limit / 2^64, does not matter here.
   std::uint64_t below(std::uint64_t limit) { return bits_() % limit; }
 
-  /// A number from -1 to 1, exclusive of 1.
+  /// A number from -1 up to, but not including, 1.
   float symmetric() { return static_cast<float>(bits_() >> 40) * 0x1p-23f - 1.0f; }
 
  private:

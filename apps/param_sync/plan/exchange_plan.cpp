@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kRingBytesMin = 16 << 10, kRingBytesMax = 512 << 10;
 
-/// Neighbouring layers that go together, from the last layer on, since its gradients are there first.
+/// Joins neighbouring layers to buckets, from the last layer on, since its gradients are ready first.
 std::vector<Bucket> fuse_layers(const Layout& layout, const std::vector<LayerScheme>& schemes,
                                 std::uint64_t fuse_bytes) {
   std::vector<Bucket> buckets;
@@ -37,7 +37,7 @@ std::vector<Bucket> fuse_layers(const Layout& layout, const std::vector<LayerSch
   return buckets;
 }
 
-/// The most that a rank sends to another on one channel in a pass, headers included.
+/// The most bytes that a rank sends to another one on one channel in a pass, headers included.
 std::uint64_t edge_bytes_max(const schedule::Schedule& schedule, const executor::Cut& cut) {
   std::uint64_t most = 0;
   for (const schedule::Rank& rank : schedule.ranks) {
@@ -109,7 +109,7 @@ double ExchangePlan::changes_per_float(int rank) const {
 
 namespace {
 
-/// Makes the schedules of layers that go together.
+/// Makes the schedules of layers that are exchanged together.
 void add_exchanges(ExchangePlan& plan, const Bucket& fused, const ExchangeShape& shape, int& channels) {
   for (LayerExchange& made :
        make_layer_exchanges(plan.schemes[static_cast<std::size_t>(fused.first_layer)].scheme, shape)) {
@@ -137,14 +137,14 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
       throw gpusock::Error(EINVAL, "--scheme: " + std::string(error.what()));
     }
   }
-  // A chunk has to fit. Where all of a pass does, no lane waits for room.
+  // What a pass moves of a chunk must fit. If all that a pass sends fits, no lane waits for room.
   plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(executor::MessageHeader)), kRingBytesMin);
   for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
     const std::uint64_t bytes = edge_bytes_max(plan.schedules[i], plan.cut_of(i));
     plan.ring_bytes = std::max(plan.ring_bytes, std::min(std::bit_ceil(bytes), kRingBytesMax));
   }
   plan.budget_bytes = config.budget_bytes;
-  // What comes too early waits for the sums before it as a whole: changes are added at once.
+  // In rank order, what comes too early waits in a buffer, as whole chunks. A budget's changes are added at once.
   plan.execution = {.rank_order = config.budget_bytes == 0, .weights_apart = true};
   for (int rank = 0; rank < config.nodes && config.budget_bytes != 0; ++rank) plan.changes_per_float(rank);
   return plan;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
+/// @file The schedules by which a training exchanges its layers, made from its settings: the same on every node.
 
 #include "settings/config.hpp"
 #include "param_sync/executor/program.hpp"
@@ -14,36 +14,37 @@
 
 namespace param_sync {
 
-/// A layer, or neighbouring layers that are exchanged as one tensor. By adam-fc a layer has two that follow each other.
+/// A layer, or neighbouring layers that are exchanged as one tensor. With adam-fc a layer has two buckets in a row.
 struct Bucket {
   int first_layer = 0;
   int end_layer = 0;
-  std::uint32_t offset = 0;  ///< of its first parameter in the model
+  std::uint32_t offset = 0;  ///< index of its first parameter in the model
   std::uint32_t parameters = 0;
   Carries carries = Carries::gradients;
-  std::uint64_t floats = 0;  ///< that are exchanged
+  std::uint64_t floats = 0;  ///< floats that are exchanged
 };
 
 struct ExchangePlan {
   std::vector<LayerScheme> schemes;           ///< by layer
   std::vector<Bucket> buckets;                ///< from the first layer to the last
   std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
-  std::uint64_t ring_bytes = 0;               ///< of each connection: what it carries in a pass fits, up to 512 KiB
+  std::uint64_t ring_bytes = 0;               ///< of each connection: holds what it carries in a pass, up to 512 KiB
   std::uint64_t unit_bytes = 0;               ///< see executor::Settings
-  std::uint64_t budget_bytes = 0;             ///< of what a node sends in a step; 0: none
-  executor::Execution execution;              ///< of all of them
+  std::uint64_t budget_bytes = 0;             ///< limit of what a node sends in a step; 0: none
+  executor::Execution execution;              ///< of all schedules
 
-  /// The one that brings the layer's weights, or what they are made of.
+  /// The bucket that brings the layer's weights, or what they are made from.
   int bucket_of(int layer) const;
   bool has_factors(int layer) const { return is_of_factors(schemes[static_cast<std::size_t>(layer)].scheme); }
-  /// The one that gathers the layer's factors.
+  /// The bucket that gathers the layer's factors.
   int factors_of(int layer) const;
   executor::Cut cut_of(std::size_t bucket) const;
-  /// Bytes that a rank sends in a step on average, but for weights; headers included.
+  /// Bytes that a rank sends in a step on average, with headers but without weights.
   std::uint64_t pushed_bytes(int rank) const;
   std::uint64_t dense_bytes(int rank) const;  ///< the same without a budget
 
-  /// What the budget leaves (executor/program.hpp). Throws gpusock::Error (EINVAL) where it has no room for headers.
+  /// How many changes a rank may send for each float within the budget (codec/top_k.hpp). Throws gpusock::Error
+  /// (EINVAL) if the budget has no room for headers.
   double changes_per_float(int rank) const;
 
  private:
@@ -51,14 +52,14 @@ struct ExchangePlan {
   executor::Sent sent(int rank, bool of_weights) const;
 };
 
-/// Throws gpusock::Error (EINVAL) where there is no such schedule, or a budget has no room for headers.
+/// Throws gpusock::Error (EINVAL) if a schedule cannot be made, or the budget has no room for headers.
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
 
-/// How many connections all nodes of a training have between them: those of the plan's lanes, and two between any two
-/// nodes, by which each knows how the other is.
+/// The most connections that all nodes of a training have between them: those of the plan's lanes, and two for each
+/// pair of nodes. One of these two is for last words.
 int connections_between(const ExchangePlan& plan, int nodes);
 
-/// True if a training by this scheme can keep to a budget.
+/// True if a training with this scheme can keep to a budget.
 bool has_budget(const std::string& scheme);
 
 }  // namespace param_sync

@@ -20,14 +20,14 @@ schedule::Request request_of(const ExchangeShape& shape) {
   return request;
 }
 
-/// Chunks that so many parameters are worth.
+/// The most chunks into which it is worth cutting so many parameters.
 int chunks_at_most(std::uint32_t parameters) {
   return static_cast<int>(std::max<std::uint32_t>(parameters / kChunkFloatsMin, 1));
 }
 
 schedule::Schedule make_dense(const std::string& scheme, const ExchangeShape& shape) {
   schedule::Request request = request_of(shape);
-  // A part for each rank, however small: some schemes need it to keep all ranks busy.
+  // At least one chunk for each rank, however small: some schemes need that to keep all ranks busy.
   request.chunks = std::min(schedule::default_chunks(scheme, request),
                             std::max(chunks_at_most(shape.parameters), shape.nodes));
   return schedule::generate(scheme, request);
@@ -59,7 +59,7 @@ std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const
     made.push_back({make_dense(scheme, shape), Carries::gradients, shape.parameters});
     return made;
   }
-  // A chunk is one node's factors. Those of a bias are the errors.
+  // A chunk is one node's factors. Biases need no more floats: their gradients are made from the errors.
   const std::uint64_t factors = std::uint64_t{shape.batch} * (std::uint64_t{shape.inputs} + shape.outputs) *
                                 static_cast<std::uint64_t>(shape.nodes);
   if (schedule::moves(scheme, schedule::Moves::factors_to_all)) {

@@ -12,24 +12,24 @@ namespace param_sync {
 
 /// What an exchange moves.
 enum class Carries : std::uint8_t {
-  gradients,  ///< and sums of them; of a parameter server also the weights
+  gradients,  ///< gradients, and sums of them; with a parameter server also weights
   factors,    ///< all nodes' activations and errors: the receiver makes the gradients
-  weights     ///< made by their owner, from factors
+  weights     ///< weights that their owner has made from factors
 };
 
-/// An exchange of a layer: a layer has one or two, which follow each other.
+/// One exchange of a layer. A layer has one, or two that follow each other.
 struct LayerExchange {
   schedule::Schedule schedule;
   Carries carries = Carries::gradients;
-  std::uint64_t floats = 0;  ///< of what is exchanged
+  std::uint64_t floats = 0;  ///< floats that are exchanged
 };
 
-/// For whom the exchanges are made.
+/// What the schedules of a layer's exchanges depend on.
 struct ExchangeShape {
   int nodes = 1;
   int slots = 0;
   std::uint32_t batch = 0;  ///< samples of a step on each node
-  int layer = 0;            ///< the first one
+  int layer = 0;            ///< the first layer
   std::uint32_t parameters = 0;
   std::uint32_t inputs = 0;  ///< of a single layer
   std::uint32_t outputs = 0;
@@ -40,16 +40,16 @@ struct ExchangeShape {
 /// True if the scheme moves factors.
 bool is_of_factors(const std::string& scheme);
 
-/// The node that makes the layer's weights, by adam-fc: neighbouring layers have different ones.
+/// The node that makes the layer's weights with adam-fc. Neighbouring layers have different owners.
 int factor_owner(int layer, int nodes);
 
-/// Throws schedule::Error where there is no such schedule.
+/// Throws schedule::Error if there is no such schedule.
 std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const ExchangeShape& shape);
 
-/// What the node sends in a step that sends most, headers included.
+/// Bytes that the busiest node sends in a step, headers included.
 std::uint64_t busiest_bytes(const std::vector<LayerExchange>& exchanges);
 
-/// A unit of a pass is no larger.
+/// Bytes of the largest unit. A unit is what a pass moves of a chunk.
 inline constexpr std::uint64_t kUnitBytesMax = 256 << 10;
 
 /// The bytes of the largest chunk.

@@ -21,10 +21,10 @@ namespace {
 
 constexpr const char* kFactorsOfHybrid = "sfb";
 constexpr const char* kDenseOfHybrid = "ps:even";
-constexpr int kCodeBits = 8;  // of a layer's scheme
+constexpr int kCodeBits = 8;  // that a code has for one layer's scheme
 constexpr std::size_t kLayersInCode = 64 / kCodeBits;
 
-// All layers' lanes are resident at once, and nodes of one process share a device.
+// The most lanes of a layer with `auto`: all layers' lanes are resident at once, and nodes of a process share a device.
 constexpr std::size_t kAutoLanesMax = 4;
 
 std::string kilobytes(std::uint64_t bytes) { return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3); }
@@ -40,14 +40,14 @@ LayerScheme choose_hybrid(const ExchangeShape& shape) {
                       kilobytes(dense), kDenseOfHybrid)};
 }
 
-/// The schemes among which `auto` chooses: not those for nodes that only sum, which training has not; and an owner of
-/// factors sends no less than the busiest node of ps:even, whatever the sizes.
+/// True if `auto` may choose the scheme. It chooses none that needs nodes which only sum: training has no such nodes.
+/// It sends no factors to an owner: that sends no less than the busiest node of ps:even, whatever the sizes.
 bool is_candidate(const std::string& scheme) {
   return !schedule::uses(scheme, schedule::Setting::summation_nodes) &&
          !schedule::moves(scheme, schedule::Moves::factors_to_owner);
 }
 
-/// The costs of schedules, each worked out once.
+/// The costs of schedules, each computed once.
 class Pricing {
  public:
   explicit Pricing(const ExchangePrices& prices) : prices_(prices) {
@@ -57,7 +57,7 @@ class Pricing {
     network_.reduce_bandwidth = prices.reduce_gigabytes * 1e9;
   }
 
-  /// Seconds; less than 0 where the scheme has too many lanes.
+  /// Returns seconds; negative if the scheme has too many lanes.
   double seconds(const std::string& scheme, const ExchangeShape& shape) {
     const LayerExchange exchange = make_layer_exchanges(scheme, shape).front();
     const auto& ranks = exchange.schedule.ranks;

@@ -1,6 +1,7 @@
 #pragma once
-/// @file By which scheme each layer is exchanged: from --scheme, the model, the batch and the number of nodes alone. So
-/// all nodes choose alike; when they connect, they compare what each has chosen for each layer.
+/// @file The scheme by which each layer is exchanged. It depends only on --scheme, --prices, --slots, the model, the
+/// batch and the number of nodes, so all nodes choose alike. When they connect, they compare their choices for each
+/// layer.
 
 #include "settings/config.hpp"
 #include "layout/layout.hpp"
@@ -11,7 +12,7 @@
 
 namespace param_sync {
 
-/// The words that --scheme takes besides the names of schemes, alone and in lists.
+/// Words that --scheme takes besides the names of schemes, alone and in lists.
 inline constexpr const char* kHybridScheme = "hybrid";
 inline constexpr const char* kAutoScheme = "auto";
 
@@ -22,20 +23,20 @@ struct LayerScheme {
 
 /// Returns a scheme for each layer, from the first to the last. `hybrid` is sfb for a layer in which the busiest node
 /// of sfb sends no more bytes in a step than that of ps:even, else ps:even. `auto` is the cheapest scheme by the cost
-/// model (tune/) at the prices of `config`. Throws gpusock::Error (EINVAL) if a schedule cannot be made.
+/// model (cost/) at the prices of `config`. Throws gpusock::Error (EINVAL) if a schedule cannot be made.
 std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layout);
 
 /// Returns one number that stands for the schemes of all layers. Nodes compare it.
 std::uint64_t code_of(const std::vector<LayerScheme>& schemes);
 
-/// The first layer in which two codes differ, and what it has in each: "layer 128 x 64 has ring there, ps here". Empty
-/// where none does. Codes of more than eight layers do not tell which one it is: "they differ in some layer".
+/// Describes the first layer in which two codes differ: "layer 128 x 64 has ring there, ps here". Empty if none does.
+/// Codes of more than eight layers do not tell which layer it is: "they differ in some layer".
 std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const Layout& layout);
 
-/// What a layer may have, but for hybrid and auto.
+/// The schemes that a layer may have, without hybrid and auto.
 const std::vector<std::string>& training_schemes();
 
-/// What is wrong with the text of --scheme, where the model has so many layers; empty where nothing is.
+/// Says what is wrong with the text of --scheme for a model of so many layers; empty if nothing is.
 std::string scheme_problem(const std::string& text, std::size_t layers);
 
 /// The parts of --scheme: one, or one for each layer.
@@ -44,7 +45,7 @@ std::vector<std::string> scheme_parts(const std::string& text);
 /// True if --prices decide the scheme of a layer.
 bool chooses_by_prices(const std::string& scheme);
 
-/// As --prices takes them.
+/// Returns the prices as --prices takes them.
 std::string prices_text(const ExchangePrices& prices);
 
 /// True if `is_such` holds for each part of --scheme.

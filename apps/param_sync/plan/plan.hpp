@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a run amounts to, worked out from its settings and its data: the same on every node.
+/// @file The plan of a run. It follows from the run's settings and its data, and is the same on every node.
 
 #include "param_sync/update/update.hpp"
 #include "settings/config.hpp"
@@ -19,7 +19,7 @@ struct Plan {
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;
 
-  /// Throws gpusock::Error (EINVAL) where the settings and the data do not fit together.
+  /// Throws gpusock::Error (EINVAL) if the settings and the data do not fit together.
   static Plan make(const Config& config, const DatasetShape& data);
   static Plan make(const Config& config, const Dataset& data) { return make(config, shape_of(data)); }
 
@@ -32,11 +32,11 @@ inline std::vector<std::uint32_t> layer_widths(const Config& config, const Datas
   return layer_widths(config, shape_of(data));
 }
 
-/// What is wrong with the settings for the data that they name, or nothing; nothing, too, where the data cannot be
+/// Says what is wrong with the settings for the data that they name; empty if nothing is, or if the data cannot be
 /// read.
 std::string problem_of_plan(const Config& config);
 
-/// How many connections all nodes of the run have between them; 0 where the data cannot be read, or do not fit.
+/// The most connections that all nodes of the run have between them; 0 if the data cannot be read, or do not fit.
 int connections_between_nodes(const Config& config);
 
 /// The training samples that `rank` visits in the whole run, one batch after the other.

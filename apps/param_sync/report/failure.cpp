@@ -20,7 +20,7 @@ std::string reason(int error) {
 
 using gpusock::program::Attempt;
 
-/// What to do where no socket could be opened.
+/// Says what to do if a socket could not be opened.
 std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
   const bool absent = error == ECONNREFUSED || error == ECONNRESET;
   if (attempt == Attempt::connecting && absent)

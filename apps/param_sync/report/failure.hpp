@@ -1,5 +1,5 @@
 #pragma once
-/// @file Why a run ended early: what a kernel records, and how it is told.
+/// @file Why a run ended early: what a kernel records, and the messages about it.
 
 #include "layout/layout.hpp"
 
@@ -20,13 +20,13 @@ enum class FailureKind : std::uint32_t {
   connect,      ///< a peer could not be reached
   accept,       ///< a peer did not connect to this node
   mismatch,     ///< a peer was started with other settings; `field` says which
-  receive,      ///< receiving gradients or weights from a peer
-  send,         ///< sending gradients or weights to a peer
+  receive,      ///< receiving gradients or weights from a peer has failed
+  send,         ///< sending gradients or weights to a peer has failed
   end,          ///< a peer has ended without a last word
-  told,         ///< a peer (`teller`) has failed and told which rank it has lost; -1: it does not know
+  told,         ///< a peer (`teller`) has failed and told which `rank` it has lost; -1: it does not know
   interrupted,  ///< a peer was told to end
-  protocol,     ///< a peer sent a message that cannot come here
-  late,         ///< no peer in particular: what a kernel waited for did not happen in time
+  protocol,     ///< a peer sent a message that is invalid here
+  late,         ///< what a kernel waited for did not happen in time; no particular peer is to blame
 };
 
 /// The settings that all nodes of a run must share, in the order in which they are compared.
@@ -42,34 +42,34 @@ enum class RunSetting : std::uint32_t {
   optimizer,
   scheme,      ///< of each layer
   transfer,    ///< --fuse, --slots, --budget
-  first_step,  ///< which --resume has found
-  rank         ///< no setting: two nodes claim one rank, or another node is at the address of one
+  first_step,  ///< the step that --resume has found
+  rank         ///< not a setting: two nodes claim one rank, or a node listens at another one's address
 };
 
-/// Of the settings' meaning. Version 9: a model is told by its layers' descriptions.
+/// The version of the settings' meaning. In version 9 a model is identified by its layers' descriptions.
 inline constexpr std::uint64_t kRunSettingsVersion = 9;
 
-/// By RunSetting; the first is not used.
+/// The values of the settings, by RunSetting; the first entry is not used.
 using RunSettings = std::array<std::uint64_t, static_cast<std::size_t>(RunSetting::rank)>;
 
-/// A setting in words, with the options that decide it.
+/// Returns the name of a setting, with the options that decide it.
 std::string field_name(RunSetting field);
 
 /// Why a node could not go on.
 struct Failure {
   FailureKind kind = FailureKind::none;
-  std::int32_t rank = -1;  ///< the peer, where it is one
-  std::int32_t error = 0;  ///< errno, positive; 0 where the peer closed its connection
+  std::int32_t rank = -1;  ///< the peer, or the lost rank; -1: none, or unknown
+  std::int32_t error = 0;  ///< errno, positive; 0 if the peer closed its connection
   RunSetting field = RunSetting::none;
   std::uint64_t ours = 0;    ///< mismatch: this node's value
   std::uint64_t theirs = 0;  ///< mismatch: the peer's
   std::int32_t teller = -1;
 };
 
-/// True if it happened when the nodes were connected to each other.
+/// True if the failure happened after the nodes had connected to each other.
 bool in_training(const Failure& failure);
 
-/// A node could not go on: its message says with whom, why, and what to do.
+/// Thrown when a node cannot go on. Its message names the peer, and says why and what to do.
 class NodeFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -81,12 +81,12 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or
-/// where this node was to listen; one without a family is not known. `layout` is the model's, by which layers are
-/// named.
+/// Returns the message for `failure` of node `rank`: what happened, with which peer, and what to do. `peer` is the
+/// peer's address, or the one at which this node was to listen; without a family it is unknown. `layout` names the
+/// layers.
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& peer, const Layout& layout);
 
-/// The message for nodes that have not come up in time, of `nodes` that were started.
+/// Returns the message for nodes that have not come up in time, of `nodes` that were started.
 std::string describe_missing(const std::vector<int>& ranks, int nodes, double limit_s);
 
 }  // namespace param_sync

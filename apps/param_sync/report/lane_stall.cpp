@@ -21,7 +21,7 @@ struct LaneAt {
   auto operator<=>(const LaneAt&) const = default;
 };
 
-/// How far a lane is: it has ended `step` steps, and `pass` passes and `index` ops of the next one.
+/// How far a lane is: it has ended `step` steps, `pass` passes of the next step, and `index` ops of the next pass.
 struct Place {
   std::uint64_t step = 0;
   std::uint64_t pass = 0;
@@ -34,7 +34,7 @@ struct Wait {
   Stall::Wait what = Stall::Wait::gradients;
   int peer = schedule::kNobody;
   int peer_lane = 0;
-  int peer_index = 0;  ///< of the op that owes it
+  int peer_index = 0;  ///< index of the op that owes what `at` waits for
 };
 
 class Positions {
@@ -47,7 +47,7 @@ class Positions {
     return plan_.schedules[at.bucket].ranks[static_cast<std::size_t>(at.rank)].lanes[static_cast<std::size_t>(at.lane)];
   }
 
-  /// Of a rank that has reported.
+  /// The lane's rank must have reported.
   Place place(const LaneAt& at) const {
     const StepProgress& report = *report_of(at.rank);
     const std::uint64_t ops_of_pass = ops(at).size();
@@ -55,7 +55,7 @@ class Positions {
     return {report.first_step + done / of_step, done % of_step / ops_of_pass, static_cast<int>(done % ops_of_pass)};
   }
 
-  /// All lanes with ops, of ranks that have reported.
+  /// Returns all lanes that have ops, of ranks that have reported.
   std::vector<LaneAt> lanes() const {
     std::vector<LaneAt> all;
     for (const StepProgress& report : reports_) {
@@ -68,8 +68,8 @@ class Positions {
     return all;
   }
 
-  /// Where the lane waits for another one of its rank, that one; else itself. A lane that waits for a slot waits for
-  /// one that has not yet added what came by a slot.
+  /// Follows waits within the lane's rank, and returns the last lane: the given one if it waits for none. A lane that
+  /// waits for a slot waits for a lane that has not yet added a message which has one.
   LaneAt behind_others(LaneAt at) const {
     std::set<LaneAt> seen;
     while (seen.insert(at).second) {
@@ -87,7 +87,7 @@ class Positions {
     return at;
   }
 
-  /// What the lane's next op waits for, unless it is for its own rank.
+  /// Returns what the lane's next op waits for at another rank; `peer` is kNobody if it waits for its own rank.
   Wait wait_of(const LaneAt& at) const {
     const Place now = place(at);
     const Op& op = ops(at)[static_cast<std::size_t>(now.index)];
@@ -107,11 +107,11 @@ class Positions {
       wait.what = Stall::Wait::room;
       find_partner(wait, op, op.to, [&](const Op& taken) { return taken.receives() && taken.from == at.rank; });
     }
-    return wait;  // an op that sends what the kernels compute waits for them
+    return wait;  // without a peer: it waits for kernels that compute what it sends
   }
 
-  /// A lane of the same rank that has to get factors before the kernels make the weights which this lane is to send:
-  /// that of the earliest bucket. They make those of other layers before.
+  /// Returns a lane of the same rank that must receive factors before the kernels make the weights which this lane
+  /// sends: that of the earliest bucket. It may be of another layer, whose weights the kernels make before.
   std::optional<LaneAt> behind_kernels(const LaneAt& at) const {
     if (plan_.buckets[at.bucket].carries != Carries::weights) return std::nullopt;
     for (const LaneAt& other : lanes()) {
@@ -122,7 +122,7 @@ class Positions {
     return std::nullopt;
   }
 
-  /// The lane that owes it has reported, and done so already.
+  /// True if the rank that owes it has reported, and its lane has already passed the op that owes it.
   bool has_passed(const Wait& wait) const {
     if (!has_reported(wait.peer)) return false;
     const Place now = place(wait.at);
@@ -130,7 +130,7 @@ class Positions {
   }
 
  private:
-  /// A lane of this rank that waits for a message which has a slot.
+  /// Returns a lane of this rank that waits for a message which has a slot.
   std::optional<LaneAt> slot_holder(int rank) const {
     for (const LaneAt& at : lanes()) {
       const Place now = place(at);
@@ -142,7 +142,7 @@ class Positions {
     return std::nullopt;
   }
 
-  /// How many messages the lane's rank has let come, of the lane's exchange and pass.
+  /// Returns how many messages the lane's rank has given a slot, in the lane's exchange and pass.
   std::ptrdiff_t granted(const LaneAt& at, const Place& now) const {
     std::ptrdiff_t count = 0;
     for (int lane = 0; lane < lane_count(at.bucket, at.rank); ++lane) {
@@ -162,7 +162,7 @@ class Positions {
   }
   int lane_count(std::size_t bucket, int rank) const {
     const auto lanes = plan_.schedules[bucket].ranks[static_cast<std::size_t>(rank)].lanes.size();
-    return std::max(1, static_cast<int>(lanes));  // as Program
+    return std::max(1, static_cast<int>(lanes));  // as a Program has
   }
   std::size_t block_of(const LaneAt& at) const {
     int block = at.lane;
@@ -171,8 +171,8 @@ class Positions {
   }
   std::uint64_t passes(std::size_t bucket) const { return plan_.cut_of(bucket).passes(); }
 
-  /// The op of `peer` that sends what `op` receives, or takes what it sends: it has the same chunks, and as many of
-  /// these came before it.
+  /// Finds the op of `peer` that sends what `op` receives, or receives what it sends. It has the same chunks and
+  /// channel, and as many such ops come before it.
   template <class IsPartner>
   void find_partner(Wait& wait, const Op& op, int peer, IsPartner is_partner) const {
     wait.peer = peer;
@@ -198,8 +198,8 @@ class Positions {
   const std::vector<StepProgress>& reports_;
 };
 
-/// The lanes that are the furthest behind: of the earliest step, and there of the bucket that the next step needs
-/// first, since lanes of others may only let those go first.
+/// Returns the lanes that are furthest behind: in the earliest step those of the bucket that the next step needs first,
+/// since the lanes of other buckets may only be letting them go first.
 std::vector<LaneAt> earliest_lanes(const Positions& positions) {
   std::vector<LaneAt> earliest;
   const auto key = [&](const LaneAt& at) { return std::tuple(positions.place(at).step, at.bucket); };
@@ -237,7 +237,7 @@ Stall find_lane_stall(const ExchangePlan& plan, const std::vector<StepProgress>&
     at = positions.behind_others({wait.peer, at.bucket, wait.peer_lane});
   }
   std::set<int> suspects{stall.waited_for};
-  for (int rank = 0; silent && rank < nodes; ++rank) {  // a silent one may wait for another silent one
+  for (int rank = 0; silent && rank < nodes; ++rank) {  // a silent node may wait for another silent one
     if (!positions.has_reported(rank)) suspects.insert(rank);
   }
   stall.suspects.assign(suspects.begin(), suspects.end());
@@ -259,7 +259,7 @@ std::string describe_lanes_alone(const ExchangePlan& plan, const StepProgress& r
     (wait.what == Stall::Wait::weights ? waits_for_weights : waits)
         .insert(wait_text(wait.what, wait.peer, positions.place(at).step));
   }
-  if (waits.empty()) waits = waits_for_weights;  // else they may only follow from the others
+  if (waits.empty()) waits = waits_for_weights;  // beside other waits, those for weights may only follow from them
   if (waits.empty()) waits.insert("its own kernels");
   return describe_waits(report.rank, {waits.begin(), waits.end()}, timeout_s);
 }

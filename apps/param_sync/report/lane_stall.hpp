@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which node stopped a run: followed from op to op, along what each waits for.
+/// @file Finds the node that stopped a run: follows from op to op what each one waits for.
 
 #include "plan/exchange_plan.hpp"
 #include "report/stall.hpp"
@@ -8,12 +8,12 @@
 
 namespace param_sync {
 
-/// What the nodes that have reported (at least one) know together. A lane that waits does so for another lane of its
-/// node, or for a message or room, which a lane of another node owes; that one waits, too, up to a node that is silent
-/// or whose kernels have not computed what comes next.
+/// Finds the stall from the reports of one or more nodes. A lane waits for another lane of its node, or for a message
+/// or room that a lane of another node owes. That lane waits, too, and so on, up to a node that has not reported, or
+/// whose kernels have not computed what comes next.
 Stall find_lane_stall(const ExchangePlan& plan, const std::vector<StepProgress>& reports, int nodes);
 
-/// The message of one node, which knows only its own lanes.
+/// Returns the message of one node, which knows only its own lanes.
 std::string describe_lanes_alone(const ExchangePlan& plan, const StepProgress& report, double timeout_s);
 
 }  // namespace param_sync

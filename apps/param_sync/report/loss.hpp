@@ -1,5 +1,5 @@
 #pragma once
-/// @file Why nodes could not go on, as they tell the process that started them; and whether a stall ended the run.
+/// @file What nodes tell the process that started them when they cannot go on, and whether a stall ended the run.
 
 #include "report/stall.hpp"
 
@@ -13,12 +13,12 @@ namespace param_sync {
 /// Why a node cannot go on.
 struct Loss {
   enum class Cause {
-    lost,     ///< another node was lost, or the nodes do not fit each other
-    stalled,  ///< it has waited for --timeout
+    lost,     ///< another node was lost, or the nodes could not be connected
+    stalled,  ///< the node has waited for --timeout
     unknown,  ///< a peer has ended the run and did not know which node was lost
   };
   Cause cause = Cause::lost;
-  std::optional<StepProgress> step_progress = {};  ///< if it was training
+  std::optional<StepProgress> step_progress = {};  ///< set if the node was training
 };
 
 nlohmann::json to_json(const Loss& loss);
@@ -29,9 +29,9 @@ class Losses {
  public:
   void add(const Loss& loss);
 
-  /// True if the run ended because nodes waited for too long. The first node that knows the cause decides: those that
-  /// end later may only have lost the first one. A node whose cause is unknown decides nothing: the peer that ended the
-  /// run has told its own cause, but its message may be read later.
+  /// True if the run ended because nodes waited for too long. The first node that knows the cause decides, since nodes
+  /// that end later may only have lost the first one. A node whose cause is unknown decides nothing: the peer that
+  /// ended the run has told its own cause, but its message may be read later.
   bool stalled() const { return cause_ == Loss::Cause::stalled; }
 
   /// The progress of each node that was training.

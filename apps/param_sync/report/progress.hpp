@@ -1,5 +1,5 @@
 #pragma once
-/// @file How far a node is, and the live line that shows it: rewritten on a terminal, a line every second elsewhere.
+/// @file How far a node is, and the live line that shows it: on a terminal it is rewritten, else added every second.
 
 #include <chrono>
 #include <cstdint>
@@ -15,30 +15,30 @@ struct Progress {
   std::uint64_t steps = 0;
   std::uint64_t steps_all = 0;
   std::uint64_t steps_per_epoch = 0;
-  std::uint64_t first_step = 0;  ///< of this run: not 0 where it went on from a checkpoint
-  float loss = 0;                ///< of the latest step, this node's samples
+  std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it resumed from a checkpoint
+  float loss = 0;                ///< of the latest step, mean over this node's samples
   double train_s = 0;
-  std::uint64_t pushed_per_step = 0;  ///< bytes that this node sends as gradients in a step; as many come as weights
+  std::uint64_t pushed_per_step = 0;  ///< bytes of gradients that this node sends in a step; it gets as many of weights
   std::uint64_t dense_per_step = 0;   ///< what that would be without a budget
-  double waited_s = 0;                ///< this node's forward kernels, for weights
-  double accuracy = -1;               ///< on the test set, after the last epoch; less than 0: not known
+  double waited_s = 0;                ///< how long this node's kernels have waited for weights or factors
+  double accuracy = -1;               ///< on the test set, after the last epoch that has ended; negative: unknown
 };
 
 using ProgressSink = std::function<void(const Progress&)>;
 
 class ProgressLine {
  public:
-  /// `rewrites`: on a terminal, each line takes the place of the one before. A launcher may give its processes a
-  /// terminal of its own, and write what comes from it to a file: there, no line is rewritten.
+  /// With `rewrites`, on a terminal, each line replaces the one before. A launcher may give its processes a terminal of
+  /// its own, and write their output to a file: pass false there.
   ProgressLine(int nodes, std::uint32_t batch, bool rewrites = true);
   ~ProgressLine();
 
-  /// For how long a rank has waited for others. Where all ranks' are known, the line names the one that waited least:
-  /// the others have waited for it. Any thread.
+  /// Notes for how long a rank has waited for others. If the times of all ranks are known, the line names the rank that
+  /// waited least: the others have waited for it. Any thread may call it.
   void note_waiting(int rank, double waited_s);
 
-  /// Shows `progress` of rank 0, unless the last was shown a moment ago, or standard output is a full pipe: training
-  /// waits for no reader. The last step is always shown, at the latest when the program ends.
+  /// Shows `progress` of rank 0, unless a line was shown a moment ago, or standard output is a full pipe: training must
+  /// not wait for a reader. The last step is always shown, at the latest when the program ends.
   void show(const Progress& progress);
 
  private:
@@ -50,7 +50,7 @@ class ProgressLine {
   bool terminal_;
   std::mutex noting_;
   std::map<int, double> waited_s_;  // by rank
-  bool open_ = false;               // the terminal's cursor is at the end of a progress line
+  bool open_ = false;               // true if the terminal's cursor is at the end of a progress line
   std::chrono::steady_clock::time_point last_{};
 };
 

@@ -51,13 +51,13 @@ double seconds_a_node(const std::vector<NodeReport>& nodes, std::uint64_t NodeRe
   return static_cast<double>(total(nodes, value_ns)) / 1e9 / static_cast<double>(nodes.size());
 }
 
-/// Of one node.
+/// Mean of one node in one step.
 double per_step(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
   const std::uint64_t steps = total(nodes, &NodeReport::steps);
   return steps == 0 ? 0 : static_cast<double>(total(nodes, value)) / static_cast<double>(steps);
 }
 
-/// True if layers may differ in how they are exchanged.
+/// True if layers are exchanged, each by its scheme.
 bool has_schemes(const Config& config) { return !config.serial; }
 
 std::string traffic_table(const RunReport& run) {
@@ -86,7 +86,7 @@ std::string traffic_table(const RunReport& run) {
 
 namespace {
 
-/// The data set, by its folder, and the model, by the widths of its layers.
+/// Names the data set by its folder, and the model by the widths of its layers.
 std::string subject(const RunReport& run) {
   const std::filesystem::path folder = run.config.data;
   std::string text = fmt::format("data {}, model {}",
@@ -127,7 +127,7 @@ std::string division_of_work(const Config& config) {
                      samples, config.scheme);
 }
 
-/// What was sent of a budget; empty without one.
+/// Says how much of the budget was sent; empty without a budget.
 std::string budget_line(const RunReport& run) {
   if (run.config.budget_bytes == 0) return "";
   const LayerTraffic all = total_traffic(run.nodes);
@@ -136,7 +136,7 @@ std::string budget_line(const RunReport& run) {
                      static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
 }
 
-/// How much the kernels that computed gradients have written where it is sent from; empty where nothing could be.
+/// Says which share of the gradients the computing kernels wrote into the rings; empty if no gradients were sent.
 std::string in_place_line(const RunReport& run) {
   const LayerTraffic all = total_traffic(run.nodes);
   if (!has_schemes(run.config) || all.pushed_bytes == 0) return "";

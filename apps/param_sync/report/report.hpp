@@ -20,20 +20,20 @@ struct LayerTraffic {
   std::uint64_t pulled_bytes = 0;     ///< weights received from owners
   std::uint64_t gathered_bytes = 0;   ///< gradients received for own shards
   std::uint64_t published_bytes = 0;  ///< weights sent from own shards
-  std::uint64_t in_place_bytes = 0;   ///< of pushed_bytes: written by the kernels that computed them into the rings
+  std::uint64_t in_place_bytes = 0;   ///< part of pushed_bytes that the computing kernels wrote into the rings
 };
 
-/// What JSON holds under the members' names.
+/// Counters that JSON holds under the members' names.
 struct NodeCounters {
   int rank = 0;
-  double train_s = 0;            ///< from the first launch until the last weights are there
-  std::uint64_t first_step = 0;  ///< not 0 where the run went on from a checkpoint
+  double train_s = 0;            ///< from the first launch until the last weights have come
+  std::uint64_t first_step = 0;  ///< not 0 if the run resumed from a checkpoint
   std::uint64_t steps = 0;       ///< of this run
   std::vector<LayerTraffic> layers;
-  std::uint64_t communicating_ns = 0;         ///< sum over the steps: from when a push may begin until the last weights
-  std::uint64_t exposed_ns = 0;               ///< of that, no kernel computed
-  std::vector<std::uint64_t> step_waited_ns;  ///< forward kernels stood still, for each step; empty: never
-  std::vector<std::uint64_t> step_times_ns;   ///< when each step's loss was computed, since the first; empty: unknown
+  std::uint64_t communicating_ns = 0;         ///< sum over steps: from the first possible push to the last weights
+  std::uint64_t exposed_ns = 0;               ///< the part of that in which no kernel computed
+  std::vector<std::uint64_t> step_waited_ns;  ///< by step: wait of kernels for weights or factors; empty: none
+  std::vector<std::uint64_t> step_times_ns;   ///< by step: when its loss was computed, since the first; empty: unknown
   std::uint64_t host_api_calls = 0;           ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
@@ -41,14 +41,14 @@ struct NodeCounters {
   std::uint64_t p2p_tx_bytes = 0;
   std::uint64_t verbs_tx_bytes = 0;
   std::uint64_t fabric_tx_bytes = 0;
-  std::vector<double> accuracies;  ///< of the test set after each epoch that this run has ended, 0 to 1; rank 0's only
+  std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 
 struct NodeReport : NodeCounters {
   std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
-  std::vector<float> losses;       ///< mean over this node's samples, for each step
-  double test_loss = 0;            ///< mean, after the last epoch
-  std::vector<TraceSpan> trace;    ///< where it was asked for; not in JSON
+  std::vector<float> losses;       ///< by step: mean over this node's samples
+  double test_loss = 0;            ///< mean over the test set, after the last epoch
+  std::vector<TraceSpan> trace;    ///< if it was asked for; not in JSON
 };
 
 /// A run: what was asked for and what its nodes report.
@@ -56,16 +56,16 @@ struct RunReport {
   Config config;
   Layout layout;
   std::string device;             ///< "cpu" or "cuda"
-  std::vector<NodeReport> nodes;  ///< of this process, or of all
+  std::vector<NodeReport> nodes;  ///< all nodes, or only that of this process
 
   double samples_per_s() const;
-  /// Share of the communication in which kernels of the same node computed, 0 to 1, over all nodes; 1 without
-  /// communication.
+  /// Share of the communication time in which kernels of the same node computed, over all nodes: 0 to 1; 1 if there was
+  /// no communication.
   double hidden_share() const;
-  /// Mean over the nodes, for each step.
+  /// Mean over the nodes, by step.
   std::vector<float> losses() const;
   std::vector<double> waited_s() const;
-  /// By layer.
+  /// The scheme of each layer.
   std::vector<LayerScheme> schemes() const { return choose_schemes(config, layout); }
   /// True if all nodes end with the same weights.
   bool same_weights() const;
@@ -74,14 +74,14 @@ struct RunReport {
   std::string summary() const;
   nlohmann::json json() const;
 
-  /// Writes the JSON, the series and the trace where the configuration says so. Throws gpusock::Error where it cannot.
+  /// Writes the JSON, the series and the trace to the files that `config` names. Throws gpusock::Error if it cannot.
   void write_files() const;
 };
 
 nlohmann::json to_json(const NodeReport& report);
 NodeReport node_report_from(const nlohmann::json& json);
-/// A number that nodes tell each other: JSON has none for what is not a number any more, as the loss of training that
-/// diverged.
+/// Returns a number that nodes tell each other. null means NaN, which JSON cannot hold, such as the loss of training
+/// that diverged.
 double number_from(const nlohmann::json& json);
 
 }  // namespace param_sync

@@ -54,7 +54,7 @@ const char* name_of(Activity activity) {
   return "grant wait";
 }
 
-/// `of_weights`: what it moves are weights.
+/// Returns what an op does. `of_weights`: true if it moves weights.
 Activity activity_of(const executor::LaneOp& op, bool of_weights) {
   if (op.is_signal()) return op.kind == schedule::Kind::send ? Activity::grant : Activity::grant_wait;
   switch (op.kind) {
@@ -185,7 +185,7 @@ std::string trace_text(const std::vector<NodeReport>& nodes, const std::vector<L
   for (const NodeReport& node : nodes) {
     for (const TraceSpan& span : node.trace) start_ns = std::min(start_ns, span.begin_ns);
   }
-  // A line for each event: the file may be large, and can be searched.
+  // One line for each event, so that a large file can be searched.
   std::string text = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
   const char* separator = "\n";
   const auto add = [&](const nlohmann::json& event) { text += std::exchange(separator, ",\n") + event.dump(); };

@@ -32,14 +32,13 @@
 namespace param_sync {
 namespace {
 
-/// Options::host_rings_connections takes no more.
+/// The largest value of Options::host_rings_connections.
 constexpr int kHostRingsMax = 4096;
 
-constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still there then is killed
-constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // then nodes that have not seen the loss are not waited
-                                                             // for
+constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // nodes that still run then are killed
+constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // the most that other nodes have to see the loss
 
-constexpr auto kNoticedByOthers = std::chrono::seconds(1);  // after --timeout
+constexpr auto kNoticedByOthers = std::chrono::seconds(1);  // time after --timeout for others to notice a stopped node
 
 using gpusock::program::kFailure;
 using gpusock::program::kMisuse;
@@ -61,7 +60,7 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  /// Serves the nodes until all have ended. Did all end well.
+  /// Serves the nodes until all have ended. Returns true if all ended well.
   bool run() {
     while (!all_exited()) {
       wait_for_news();
@@ -79,7 +78,8 @@ class Cluster {
 
   bool interrupted() const { return interrupted_; }
 
-  /// What the nodes have reported, once all have ended well. They tell the model's size, too: the data may be gone.
+  /// Returns what the nodes have reported, after all have ended well. They also report the model's widths, since the
+  /// data may be gone.
   RunReport report() const {
     RunReport run{config_, make_layout(nodes_.front().widths, config_.nodes), device_name(), {}};
     for (const NodeProcess& node : nodes_) run.nodes.push_back(*node.report);
@@ -140,11 +140,11 @@ class Cluster {
     node.reported_progress = loss.step_progress.has_value();
     fail(loss);
     if (losses_.stalled())
-      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; one that does not is suspected
+      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; a silent node is suspected
   }
 
-  /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
-  /// does.
+  /// Prints the cause of a stall. One node's message says only which node it waited for, and all of them wait. What
+  /// they all wait for shows the cause.
   void tell_stall() const {
     const std::vector<StepProgress>& told = losses_.step_progress();
     const ExchangePlan plan = make_exchange_plan(config_, make_layout(told.front().widths, config_.nodes));
@@ -152,8 +152,7 @@ class Cluster {
     fmt::print(stderr, "param_sync: {}\n", describe(stall, config_.timeout_s));
   }
 
-  /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to
-  /// anyone.
+  /// Lets nodes that have lost another one end after all have seen that: then their closing sockets mislead no node.
   void release() {
     const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) {
       return node.exited || node.lost_a_node || node.stopped_at;
@@ -164,7 +163,7 @@ class Cluster {
     }
   }
 
-  /// Once all nodes listen, tells each where.
+  /// After all nodes listen, tells each of them the addresses of all.
   void introduce() {
     nlohmann::json peers = nlohmann::json::array();
     for (const NodeProcess& node : nodes_) {
@@ -177,7 +176,7 @@ class Cluster {
   static void tell(NodeProcess& node, const nlohmann::json& message) {
     try {
       node.control.send(message);
-    } catch (const gpusock::Error&) {  // it has ended: reap() tells
+    } catch (const gpusock::Error&) {  // the node has ended: reap() reports that
     }
   }
 
@@ -190,16 +189,16 @@ class Cluster {
       if (WIFCONTINUED(status)) node.stopped_at.reset();
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       take_messages(rank);
-      take_signals();  // a terminal's signal comes to all, and to us no later
+      take_signals();  // a terminal signals all processes, this one no later
       node.exited = true;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
       if (!killing_) tell_end(rank, status);
       fail();
-      if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot see that yet
+      if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot notice that yet
     }
   }
 
-  /// A node that exits with 1 or 2 has printed the reason.
+  /// Prints how a node ended. A node that exits with 1 or 2 has printed the reason itself.
   static void tell_end(std::size_t rank, int status) {
     if (WIFSIGNALED(status)) {
       const int signal = WTERMSIG(status);
@@ -209,7 +208,7 @@ class Cluster {
     }
   }
 
-  /// A node that hangs before it listens is not seen by the others, which wait to hear where it is.
+  /// The others cannot notice a node that hangs before it listens: they wait for its address.
   void give_up_waiting_for_starts() {
     const double limit_s = std::max(config_.timeout_s, kStartSecondsMin);
     if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(limit_s)) return;
@@ -222,13 +221,13 @@ class Cluster {
     kill_all(SIGTERM);
   }
 
-  /// They end by nothing but SIGKILL, and the others have ended.
+  /// True if all others have ended. Only SIGKILL ends the stopped nodes.
   bool only_stopped_are_left() const {
     return std::all_of(nodes_.begin(), nodes_.end(),
                        [](const NodeProcess& node) { return node.exited || node.stopped_at; });
   }
 
-  /// A stopped node is not slow to start, which takes kStartSecondsMin. In training the others notice first.
+  /// A stopped node does not get kStartSecondsMin, as a slow one does. In training the others notice first.
   void give_up_stopped_nodes() {
     for (std::size_t rank = 0; rank < nodes_.size() && !failed_; ++rank) {
       const NodeProcess& node = nodes_[rank];
@@ -246,7 +245,7 @@ class Cluster {
     return std::none_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.listening.empty(); });
   }
 
-  /// The run ends. By default its cause is no stall.
+  /// Ends the run. By default the cause is not a stall.
   void fail(const Loss& loss = {}) {
     losses_.add(loss);
     if (!failed_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;
@@ -268,12 +267,12 @@ class Cluster {
   bool failed_ = false;
   Losses losses_;
   bool interrupted_ = false;
-  bool killing_ = false;  // what ends from now on was told to
+  bool killing_ = false;  // nodes that end from now on were told to
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
 };
 
-/// Between processes that use GPUs, p2p takes one of a limited number of host rings for each connection. The nodes are
-/// started with as many as they need, unless the environment says how many there are, or that there are none.
+/// Between processes that use GPUs, p2p takes a host ring for each connection, and their number is limited. This asks
+/// for as many as the nodes need, unless the environment gives a number already or turns host rings off.
 void ask_for_host_rings(const Config& config) {
   const char* const set = std::getenv("GPUSOCK_HOST_RINGS");
   const std::string rings = set == nullptr || *set == '\0' ? "auto" : set;

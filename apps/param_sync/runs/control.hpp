@@ -1,5 +1,5 @@
 #pragma once
-/// @file Lines of JSON between a cluster and its node processes, over a socket pair.
+/// @file Messages between a cluster and its node processes: lines of JSON over a socket pair.
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -16,16 +16,16 @@ class ProcessChannel {
   ProcessChannel(ProcessChannel&& other) noexcept;
   ProcessChannel& operator=(ProcessChannel&&) = delete;
 
-  /// Throws gpusock::Error where the other end is gone.
+  /// Throws gpusock::Error if the other end is gone.
   void send(const nlohmann::json& message);
 
-  /// Waits for a message; nothing at the end of the stream. Throws gpusock::Error.
+  /// Waits for a message. Returns nothing at the end of the stream.
   std::optional<nlohmann::json> receive();
 
-  /// A message that is there already, however long. Sets `ended` at the end of the stream, if no message is left.
+  /// Returns a message that has arrived whole, of any length. Sets `ended` at the end of the stream if none is left.
   std::optional<nlohmann::json> try_receive(bool& ended);
 
-  /// Makes a waiting receive() return nothing. From any thread.
+  /// Makes a waiting receive() return nothing. Any thread may call it.
   void interrupt() noexcept;
 
   int fd() const { return fd_; }

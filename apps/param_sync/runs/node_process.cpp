@@ -31,7 +31,7 @@ std::vector<std::string> node_arguments(const Config& config, const std::string&
   return arguments;
 }
 
-/// Runs the program with `fd` as kChildControlFd; 0 or an errno.
+/// Starts the program with `fd` as kChildControlFd. Returns 0 or an errno.
 int spawn(std::vector<std::string> arguments, int fd, pid_t& pid) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -39,7 +39,7 @@ int spawn(std::vector<std::string> arguments, int fd, pid_t& pid) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, fd, kChildControlFd);
-  posix_spawnattr_t attributes;  // signals end it as any program until it has something to bring to an end
+  posix_spawnattr_t attributes;  // unblocks signals: they end a node until it blocks them itself
   posix_spawnattr_init(&attributes);
   sigset_t none;
   sigemptyset(&none);

@@ -15,18 +15,18 @@
 
 namespace param_sync {
 
-/// Killed, if it still runs, when this goes.
+/// The destructor kills the process if it still runs.
 struct NodeProcess {
   pid_t pid;
   ProcessChannel control;
-  std::string listening;              ///< where, once it has told
-  std::optional<NodeReport> report;   ///< once it has ended well
-  std::vector<std::uint32_t> widths;  ///< of its model's layers; comes with the report
-  bool lost_a_node = false;           ///< and waits until the others have seen that too
-  bool reported_progress = false;     ///< when it lost that
+  std::string listening;              ///< its address, after it has told that
+  std::optional<NodeReport> report;   ///< set after it has trained to its end
+  std::vector<std::uint32_t> widths;  ///< of its model's layers; they come with the report
+  bool lost_a_node = false;           ///< true while it waits until the others have seen the loss, too
+  bool reported_progress = false;     ///< true if it reported its progress with that loss
   bool channel_ended = false;
-  bool exited = false;                                              ///< and has been waited for
-  std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< by a signal; nothing: it runs
+  bool exited = false;                                              ///< true after waitpid() has returned it
+  std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< when a signal stopped it; nothing: it runs
 
   NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}
   NodeProcess(NodeProcess&& other) noexcept;

@@ -19,12 +19,12 @@
 namespace param_sync {
 namespace {
 
-/// Where the nodes of one process learn each other's addresses. A node that fails first releases the others.
+/// The nodes of one process learn each other's addresses here. If a node fails, the others wait no longer.
 class AddressExchange {
  public:
   explicit AddressExchange(int nodes) : addresses_(static_cast<std::size_t>(nodes)), missing_(nodes) {}
 
-  /// Waits for all nodes; nothing where one has failed.
+  /// Waits for all nodes and returns their addresses; returns nothing if one has failed.
   std::vector<gpusock::Endpoint> exchange_addresses(int rank, const gpusock::Endpoint& address) {
     std::unique_lock lock(mutex_);
     addresses_[static_cast<std::size_t>(rank)] = address;
@@ -91,7 +91,7 @@ struct InProcessRun {
         reports(static_cast<std::size_t>(run.nodes)),
         failures(static_cast<std::size_t>(run.nodes)) {}
 
-  /// All, before the first one runs a kernel. Throws gpusock::Error, which says how many fit if these are too many.
+  /// Makes all nodes before the first one runs a kernel. If they do not fit, gpusock::Error says how many nodes do.
   void make_nodes() {
     for (int rank = 0; rank < config.nodes; ++rank) {
       Config mine = config;
@@ -119,7 +119,7 @@ struct InProcessRun {
       addresses.fail();
     }
     stoppables.remove(*node);
-    node.reset();  // its peers learn of its end
+    node.reset();  // so that its peers learn of its end
   }
 
   void train(Node& node, int rank) {
@@ -136,7 +136,7 @@ struct InProcessRun {
   }
 };
 
-/// Prints why nodes have failed. Throws if none has and the run was interrupted.
+/// Prints why nodes have failed; true if any has. Throws Interrupted if the run was interrupted and none has failed.
 bool tell_failures(const std::vector<std::exception_ptr>& failures) {
   bool told = false, interrupted = false;
   for (const std::exception_ptr& failure : failures) {

@@ -47,7 +47,7 @@ nlohmann::json to_json(const Progress& now) {
           {"accuracy", now.accuracy}};
 }
 
-/// What a node has when it has trained. Results are written after the node itself is gone, when no signal is blocked.
+/// The results of a node. They are written after the node itself is destroyed and signals are unblocked.
 struct Trained {
   NodeReport report;
   std::vector<float> weights;
@@ -58,15 +58,15 @@ Trained train(Node& node, const ProgressSink& progress) {
   return {std::move(report), node.weights()};
 }
 
-/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
-/// `stopped_by` gets the signal that ends it, if one does.
+/// Trains as a node of a cluster: tells its address, learns those of the others, and sends its progress. If a signal
+/// ends the node, `stopped_by` gets it.
 Trained train_controlled(const Config& config, const Dataset& data, ProcessChannel& control,
                          std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
   const LossObserver cluster{[&](const Loss& loss) {
                                control.send({{"lost", to_json(loss)}});
                              },
-                             [&] { control.receive(); }};  // it answers once all nodes have told the same
+                             [&] { control.receive(); }};  // the cluster answers once all nodes have seen it
   Node node(config, data, cluster);
   gpusock::program::StopWatcher watcher([&](int signal) {
     stopped_by = signal;
@@ -97,10 +97,10 @@ int train_and_report(const Config& config, ProcessChannel& control, std::atomic<
   return 0;
 }
 
-/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for. A node
-/// that a signal ends, ends by it: nothing else would tell the cluster.
+/// The cluster prints why a node has failed, since it knows whether it had told the node to end. If a signal ends a
+/// node, the process also ends by that signal: nothing else would tell the cluster.
 int run_controlled(const Config& config) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // this process ends when the cluster ends, for whatever reason
   ProcessChannel control(config.control_fd);
   std::atomic<int> stopped_by{0};
   try {
@@ -114,7 +114,7 @@ int run_controlled(const Config& config) {
     if (stopped_by != 0) gpusock::program::end_by(stopped_by);
     throw;  // the cluster is gone
   } catch (const gpusock::Error&) {
-    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // which has closed the channel
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // the signal has closed the channel
     throw;
   }
 }
@@ -132,7 +132,7 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
-/// What `meet` does with the other nodes. Its errors in the program's words.
+/// Calls `meet`, which meets the other nodes, and words its errors for this program's users.
 template <class Meet>
 auto met(const std::atomic<bool>& stopped, Meet meet) try {
   return meet();
@@ -149,7 +149,7 @@ auto met(const std::atomic<bool>& stopped, Meet meet) try {
   throw;
 }
 
-/// Puts the rank that the launcher gives this node into `config`.
+/// Puts the rank and the number of nodes that the launcher gives into `config`.
 Trained train_launched(Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
   std::atomic<bool> stopped{false};
@@ -175,7 +175,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
-/// From here on signals end the process: the reader of its output may keep it waiting.
+/// From here on signals end the process, since the reader of its output may keep it waiting.
 int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
   gpusock::program::unblock_stop_signals();
   const Layout layout = Plan::make(config, data).layout;
@@ -198,7 +198,7 @@ int run_launched(Config config) {
   // A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
   if (config.rank == 0) return tell_own_results(config, data, trained);
   gpusock::program::unblock_stop_signals();
-  // ./run cluster labels its nodes' lines; mpirun and others do not.
+  // Only ./run cluster labels its nodes' lines; mpirun and others do not.
   const std::string who = config.launch->source == "GPUSOCK_RANK" ? "" : fmt::format("rank {}: ", config.rank);
   gpusock::program::print(fmt::format("{}weights {:016x}\n", who, trained.report.weights_hash));
   return 0;

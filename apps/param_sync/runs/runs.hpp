@@ -1,5 +1,5 @@
 #pragma once
-/// @file The ways to run: each takes the settings, runs to the end, and gives the program's exit status.
+/// @file The ways to run: each takes the settings, runs to the end, and returns the program's exit status.
 /// All throw gpusock::Error, NodeFailure or Interrupted.
 
 #include "settings/config.hpp"
@@ -9,22 +9,22 @@
 
 namespace param_sync {
 
-/// One node of several processes: addresses by --peers, or through --control-fd.
+/// Runs one node; the others are other processes. Addresses come from --peers, or through --control-fd.
 int run_rank(const Config& config);
 
-/// One node of those that a launcher has started.
+/// Runs one of the nodes that a launcher has started.
 int run_launched(Config config);
 
-/// All nodes as threads and contexts of this process.
+/// Runs all nodes as threads and contexts of this process.
 int run_in_process(const Config& config);
 
-/// The reference without sockets.
+/// Runs the reference without sockets.
 int run_serial(const Config& config);
 
 /// Starts one process for each node on this machine, and waits for them.
 int run_cluster(const Config& config, const std::string& program);
 
-/// Prints the summary and writes the files that were asked for. The exit status: 1 where the nodes' weights differ.
+/// Prints the summary and writes the files that were asked for. Returns 1 if the nodes' weights differ, else 0.
 int tell_results(const RunReport& run);
 
 /// "cpu" or "cuda": the device that the kernels were built for.

@@ -10,20 +10,20 @@
 namespace param_sync {
 namespace {
 
-/// What a bucket's lanes have counted, where they know messages only, and not what these carry.
+/// Returns the traffic of a bucket. Its lanes have counted messages only: they do not know what the messages carry.
 LayerTraffic traffic_of(const executor::ExchangeWords& words, const Bucket& bucket,
                         const schedule::Schedule& schedule) {
   if (bucket.carries == Carries::weights) return {0, words.gathered_bytes, 0, words.pushed_bytes};
   LayerTraffic all{words.pushed_bytes, words.pulled_bytes, words.gathered_bytes, words.published_bytes,
                    words.in_place_bytes};
-  // What a node gets it uses itself.
+  // With these results the node itself uses what it receives, as it uses pulled weights.
   const bool gets_all = schedule.result == schedule::Result::all_reduce ||
                         schedule.result == schedule::Result::all_gather;
   if (gets_all) all.pulled_bytes = all.gathered_bytes;
   return all;
 }
 
-/// What kernels sent last may be in a ring for another moment: links count it once it is on its way.
+/// Waits until the rings are empty: links count bytes only when they take them out of the ring.
 void await_sent(const gpusock::Context& context) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   const auto has_unsent = [](const gpusock::SocketInfo& socket) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a node's kernels have counted in a training, for its report. The host's, when all kernels have ended.
+/// @file Collects what a node's kernels have counted in a training, for its report. For the host, after all have ended.
 
 #include "param_sync/executor/executor.hpp"
 #include "plan/exchange_plan.hpp"
@@ -13,18 +13,18 @@
 
 namespace param_sync {
 
-/// Adds the bytes of each layer. `words`: by bucket. A bucket's bytes are shared out to its layers by their size; the
-/// first one has what does not divide.
+/// Adds the bytes of each layer to the report. `words` is by bucket. A bucket's bytes are divided among its layers by
+/// their size; the first layer gets the remainder.
 void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<const executor::ExchangeWords> words,
                      NodeReport& report);
 
-/// Adds what the kernels and the lanes of `exchange` did in the first `traced_steps` of this run. `marks`: of these
-/// steps, one after the other (marks_of_step()). Rank and steps are those of the report.
+/// Adds what the kernels and the lanes of `exchange` did in the first `traced_steps` of this run. `marks` holds the
+/// times of these steps, marks_of_step() for each. The rank and the steps are those of the report.
 void collect_trace(const ExchangePlan& plan, const executor::Executor& exchange, std::span<const std::uint64_t> marks,
                    int layers, const FactorLayers& factors, std::uint64_t traced_steps, NodeReport& report);
 
-/// Adds what the links and the proxy of this node's context have counted. Waits until they have sent all, for 5 s at
-/// most.
+/// Adds what the links and the proxy of this node's context have counted. First waits until they have sent everything,
+/// at most 5 s.
 void collect_links(const gpusock::Context& context, NodeReport& report);
 
 }  // namespace param_sync

@@ -7,21 +7,21 @@
 
 namespace param_sync {
 
-/// Where the gradients of a block's part of a layer go: by the number of the layer's parameter. One type for both, as
-/// the compiler then has one loop around it, which it puts where it is called: twice of it is measurably slower.
+/// Where the gradients of a block's part of a layer go; the index is the number of the layer's parameter. One type
+/// serves both cases, so that the compiler makes one loop and inlines it: two loops are measurably slower.
 struct LayerDestination {
-  float* first;  ///< where those of the block follow each other: its first one
+  float* first;  ///< where the block's first one goes, if all follow each other; else null
   std::uint64_t first_parameter;
-  const executor::Destination& of_bucket;  ///< else
-  std::uint64_t before;                    ///< floats of the bucket
+  const executor::Destination& of_bucket;  ///< where each one goes, if `first` is null
+  std::uint64_t before;                    ///< floats of the bucket before the layer's
 
   __device__ float& operator[](std::uint64_t parameter) const {
     return first != nullptr ? first[parameter - first_parameter] : of_bucket[before + parameter];
   }
 };
 
-/// Computes the block's part of a layer's gradient in a step, straight into rings where these have room. `places`: of
-/// its bucket.
+/// Computes the block's part of a layer's gradient in a step, straight into the rings if these have room. `places` are
+/// those of the layer's bucket.
 template <class Kind>
 __device__ inline void compute_in_place(const NodeState& node, const NodeLayer<Kind>& layer,
                                         const executor::Places& places, std::uint64_t step, const float* input,
@@ -33,8 +33,8 @@ __device__ inline void compute_in_place(const NodeState& node, const NodeLayer<K
                       LayerDestination{destination.together(), block.begin, destination, before});
 }
 
-/// Computes the layer's gradient by its parameters, and with overlap hands it to the lanes that exchange its bucket.
-/// `is_first`: no layer's gradients come before this one's.
+/// Computes the gradient with respect to the layer's parameters. With overlap, hands it to the lanes that exchange its
+/// bucket. `is_first`: true if no layer's gradients come before this one's.
 template <class Kind>
 static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> layer, executor::Places places,
                                               std::uint64_t step, const float* input, const float* delta,
@@ -49,7 +49,7 @@ static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> la
   executor::hand_over(node.exchanges[layer.exchange]);
 }
 
-/// Without overlap: hands all gradients and factors over, when all are computed. `exchanges`: `count` of them. One
+/// Without overlap: hands over all gradients and factors after all are computed. `exchanges` has `count` entries. One
 /// thread.
 static __global__ void hand_over_all(NodeState node, const std::int32_t* exchanges, int count) {
   if (ended(node)) return;

@@ -1,19 +1,19 @@
 #pragma once
-/// @file Layers that are exchanged as factors: the kernels that hand a node's factors to the lanes, and make weights of
-/// all nodes' factors.
+/// @file The kernels of layers that are exchanged as factors: they hand a node's factors to the lanes, and make weights
+/// from all nodes' factors.
 
 #include "param_sync/executor/factors.hpp"
 #include "training/state.cuh"
 
 namespace param_sync {
 
-/// A layer whose factors are exchanged; by value. Its factors' u are the errors of the outputs, their v the inputs.
+/// A layer whose factors are exchanged; kernels take it by value. In `factors`, u is the outputs' errors, v the inputs.
 struct FactorExchange {
   executor::FactorLayout factors;
   float* gathered = nullptr;   ///< all nodes' factors; device memory
-  int gather = 0;              ///< of NodeState::exchanges: the one that gathers them
-  int spread = -1;             ///< the one that spreads the weights which the layer's owner has made; -1: none does
-  bool makes_weights = false;  ///< this node does
+  int gather = 0;              ///< index in NodeState::exchanges: the exchange that gathers them
+  int spread = -1;             ///< index of the exchange that sends the owner's new weights to all others; -1: none
+  bool makes_weights = false;  ///< true if this node makes the layer's weights
 
   GPUSOCK_FN float* errors_of(int rank) const {
     return gathered + factors.u_begin(static_cast<std::uint32_t>(rank), 0);
@@ -21,21 +21,21 @@ struct FactorExchange {
   GPUSOCK_FN float* inputs_of(int rank) const {
     return gathered + factors.v_begin(static_cast<std::uint32_t>(rank), 0);
   }
-  /// True if this node's lanes may take weights as soon as it has read those of the step before for the last time.
+  /// True if lanes bring this node weights that the owner makes: they may do so after the last read of the old weights.
   GPUSOCK_FN bool takes_weights() const { return spread >= 0 && !makes_weights; }
 };
 
-/// This thread's share of a copy; all blocks of the grid take part.
+/// Copies this thread's share; all blocks of the grid take part.
 __device__ inline void copy_share(const float* from, float* to, std::uint64_t count) {
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
-/// Instead of a gradient, gives the lanes the layer's factors. After the last kernel of the step that reads its
-/// weights. `is_first`: no layer's gradients or factors come before this one's.
+/// Gives the lanes the layer's factors instead of a gradient. Runs after the last kernel of the step that reads the
+/// layer's weights. `is_first`: true if no layer's gradients or factors come before this one's.
 static __global__ void hand_over_factors(NodeState node, FactorExchange at, std::uint64_t clock, const float* input,
                                          const float* delta, bool is_first, bool overlap) {
-  // The lanes no longer read the factors of the step before.
+  // Until then the lanes may still read the factors of the step before.
   if (!wait_for_version(node, at.gather, clock)) return;
   const executor::FactorLayout& factors = at.factors;
   copy_share(delta, at.errors_of(node.rank), std::uint64_t{factors.samples} * factors.rows);
@@ -49,8 +49,8 @@ static __global__ void hand_over_factors(NodeState node, FactorExchange at, std:
   if (at.takes_weights()) executor::hand_over(node.exchanges[at.spread]);
 }
 
-/// Makes the layer's weights of all nodes' factors, when these have been gathered. So many blocks as the backward
-/// kernel has.
+/// Makes the layer's weights from all nodes' factors, after these have been gathered. It has as many blocks as the
+/// kernel that computes a gradient.
 template <class Kind, class Update>
 static __global__ void apply_and_hand_over(NodeState node, NodeLayer<Kind> layer, Update update, FactorExchange at) {
   if (!going_on(node)) return;

@@ -36,14 +36,14 @@ class FactorLayers {
   }
 
   bool has(int layer) const { return layers_.contains(layer); }
-  /// Of a layer that has factors.
+  /// The layer must have factors.
   const FactorExchange& operator[](int layer) const { return layers_.at(layer); }
 
-  /// Those whose weights this node makes, in the order in which it does: last layers first, as their factors are the
-  /// first to be there.
+  /// Layers whose weights this node makes, in the order in which it makes them: the last layers first, since their
+  /// factors arrive first.
   const std::vector<int>& made_here() const { return made_here_; }
 
-  /// Of the kernel that copies a node's factors.
+  /// Number of blocks of the kernel that copies this node's factors.
   unsigned copying_blocks(int layer) const {
     constexpr std::uint64_t kFloatsOfBlock = kComputeThreads * 64, kBlocksMax = 32;
     const std::uint64_t floats = layers_.at(layer).factors.floats_of_rank();

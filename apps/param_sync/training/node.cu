@@ -16,8 +16,8 @@
 namespace param_sync {
 namespace {
 
-// How long a node that has no observer waits, after a loss, before it closes its own sockets: the others see meanwhile
-// which node was lost first.
+// How long a node without an observer waits after a loss before it closes its sockets. Meanwhile the others see which
+// node was lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
 constexpr auto kSayingTurn = std::chrono::microseconds(100);
@@ -28,7 +28,7 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-/// All but those of weights that this node makes of factors: these come later.
+/// Returns all exchanges but those of weights that this node makes from factors: these are handed over later.
 gpusock::DeviceBuffer<std::int32_t> computed_exchanges(gpusock::Context& context, const ExchangePlan& plan,
                                                        const FactorLayers& factors) {
   std::vector<std::int32_t> all;
@@ -42,14 +42,14 @@ gpusock::DeviceBuffer<std::int32_t> computed_exchanges(gpusock::Context& context
   return on_device;
 }
 
-/// True if a peer may have told why it ends: no connection to it came about, or one has ended.
+/// True if the peer may have told why it ends: no connection to it could be opened, or one has ended.
 bool may_have_told(const Failure& record) {
   if (record.kind == FailureKind::connect || record.kind == FailureKind::accept) return true;
   const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
   return of_peer && (record.error == 0 || record.error == ECONNRESET || record.error == EPIPE);
 }
 
-/// What a node tells of its failure.
+/// Returns the last word in which a node tells the others of its failure.
 LastWord word_of(const Failure& record) {
   const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
                     (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
@@ -57,7 +57,8 @@ LastWord word_of(const Failure& record) {
   return lost ? LastWord{.why = LastWord::Why::lost, .rank = record.rank} : LastWord{};
 }
 
-/// What the executor compares of its own follows from the run's settings, if both nodes run the same program.
+/// Returns the setting that explains a difference in `field`. The executor's own fields follow from the run's settings
+/// if both nodes run the same version, so they differ only if the versions do.
 RunSetting setting_of(executor::ChannelHelloField field) {
   using Field = executor::ChannelHelloField;
   if (field == Field::nodes) return RunSetting::nodes;
@@ -68,7 +69,7 @@ RunSetting setting_of(executor::ChannelHelloField field) {
 }
 
 Loss::Cause cause_of(const Failure& record) {
-  if (record.error == ETIMEDOUT) return Loss::Cause::stalled;  // on which node, says little: see stall.hpp
+  if (record.error == ETIMEDOUT) return Loss::Cause::stalled;  // the node that it waited for says little: see stall.hpp
   const bool peer_does_not_know = record.kind == FailureKind::told && record.rank < 0;
   return peer_does_not_know ? Loss::Cause::unknown : Loss::Cause::lost;
 }
@@ -111,11 +112,11 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
 }
 
 Node::Impl::~Impl() {
-  say_last({});  // where this node's end has another cause than those that check() tells
+  say_last({});  // does nothing if the last word was said before
   end_kernels();
 }
 
-/// Ends all kernels, as is due before the memory goes that they use. Says which kernel has faulted, if one has.
+/// Ends all kernels, which must happen before their memory is freed. Returns a faulted kernel's message, or nothing.
 std::string Node::Impl::end_kernels() noexcept {
   std::string fault;
   end_waits(memory.stop[0]);
@@ -150,7 +151,7 @@ NodeState Node::Impl::state() {
 
 RunSettings Node::Impl::settings() const { return run_settings(config, data, plan, exchange_plan, first_step); }
 
-/// Before any kernel runs.
+/// Reads a checkpoint, if there is one. Must be called before any kernel runs.
 void Node::Impl::resume() {
   const std::uint64_t step = config.resume == "latest" ? checkpoints->latest() : std::stoull(config.resume);
   if (step == 0) return;
@@ -160,7 +161,7 @@ void Node::Impl::resume() {
   first_step = step;
 }
 
-/// What a kernel of this node has recorded.
+/// Returns the failure that a kernel of this node has recorded, if any.
 std::optional<Failure> Node::Impl::failure() {
   if (is_recorded(memory.failure[0])) return memory.failure[0].what;
   const auto lanes = exchange.failure();
@@ -182,14 +183,15 @@ std::optional<Failure> Node::Impl::failure() {
   return record;
 }
 
-/// The executor has failed with a peer: which rank the peer has lost, if it has not ended first.
+/// The executor has failed with a peer. If the peer has told why it ends, `record` becomes that failure: the peer may
+/// have lost another rank before.
 void Node::Impl::ask_peer(Failure& record) noexcept {
   if (record.rank < 0 || peer_count == 0) return;
   try {
     gpusock::launch(context, {.stream = &watching}, hear_peer, state(), record.rank, heard.data());
-    watching.synchronize();  // watch_nodes() ends as the run has failed
+    watching.synchronize();  // watch_nodes() ends, since the run has failed
   } catch (const gpusock::Error&) {
-    return;  // a kernel has faulted, which the caller tells
+    return;  // a kernel has faulted: the caller reports it
   }
   const Heard& told = heard[static_cast<std::size_t>(record.rank)];
   if (told.what == Heard::What::mute_end && in_training(record)) return;
@@ -197,8 +199,8 @@ void Node::Impl::ask_peer(Failure& record) noexcept {
   record = failure_of(told, record.rank);
 }
 
-/// Tells all others this node's last word, so that they do not take its end for the cause. Only the first call says
-/// anything. When it returns, the others have been told, or cannot be. Any thread may call it.
+/// Tells all others this node's last word, so that they do not take its end for the cause. Only the first call tells
+/// anything. When it returns, the others have been told, or cannot be told. Any thread may call it.
 void Node::Impl::say_last(const LastWord& word) noexcept {
   constexpr auto kPatience = std::chrono::seconds(10);  // only a device that has failed takes so long
   const std::lock_guard lock(saying);
@@ -206,7 +208,7 @@ void Node::Impl::say_last(const LastWord& word) noexcept {
   try {
     gpusock::launch(context, {}, tell_word, exchange.last_words(), word, said.data());
   } catch (const gpusock::Error&) {
-    return;  // a kernel has faulted, which end_kernels() tells
+    return;  // a kernel has faulted: end_kernels() reports it
   }
   const auto until = SteadyClock::now() + kPatience;
   while (!has_said(said[0]) && SteadyClock::now() < until) std::this_thread::sleep_for(kSayingTurn);
@@ -225,7 +227,7 @@ void Node::Impl::tell(const Loss& loss, const LastWord& word) {
   std::this_thread::sleep_for(kLinger);
 }
 
-/// Throws what a kernel has recorded, or Interrupted.
+/// Throws the failure that a kernel has recorded, or Interrupted if the run was stopped.
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
     Failure record = *recorded;
@@ -236,7 +238,7 @@ void Node::Impl::check() {
       loss.step_progress = {config.rank, exchange.positions(), first_step, layer_widths(config, data)};
     }
     if (!stopping) tell(loss, word_of(record));
-    // A kernel's fault explains more than that another kernel has waited for it in vain.
+    // A kernel's fault explains more than the failure of another kernel that has waited for it.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
     if (!stopping && loss.cause == Loss::Cause::stalled)
       throw NodeFailure(describe_lanes_alone(exchange_plan, *loss.step_progress, config.timeout_s));
@@ -261,7 +263,7 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
   return now;
 }
 
-/// All kernels have ended well: collects what they have counted.
+/// Collects what the kernels have counted, after all of them have ended without a failure.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
   report.layers.resize(plan.layout.layers.size());
@@ -270,7 +272,7 @@ void Node::Impl::finish(NodeReport& report) {
   collect_traffic(exchange_plan, plan.layout, words, report);
   executor::ExchangeTimes times{};
   exchange_times.copy_out({&times, 1});
-  executor::begin_compute(times, times.ended_ns);  // no kernel has computed after the last one
+  executor::begin_compute(times, times.ended_ns);  // counts the time after the last kernel, which is exposed
   report.communicating_ns = times.communicating_ns;
   report.exposed_ns = times.exposed_ns;
   std::vector<std::uint64_t> written(marks.size());
@@ -313,7 +315,7 @@ NodeReport Node::train(const ProgressSink& progress) {
   for (std::uint64_t step = node.first_step; step < node.plan.steps; ++step) {
     const std::uint64_t calls = step == node.first_step ? node.context.stats().host_api_calls : 0;
     node.launch_step(step);
-    // The first one may be traced, and then has the most launches.
+    // The first step is traced if any is, so that it has the most launches.
     if (step == node.first_step) queued.expect(node.context.stats().host_api_calls - calls);
     queued.add();
     if (node.checkpoints && (step + 1) % node.config.checkpoint_steps == 0 && step + 1 < node.plan.steps) {
@@ -345,7 +347,7 @@ std::vector<float> Node::weights() const { return impl_->memory.final_weights();
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;
-  impl_->say_last({.why = LastWord::Why::interrupted});  // no call tells anything any more once the context is ended
+  impl_->say_last({.why = LastWord::Why::interrupted});  // after cancel() no kernel could tell it
   end_waits(impl_->memory.stop[0]);
   impl_->context.cancel();
 }

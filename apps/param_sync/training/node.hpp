@@ -1,5 +1,5 @@
 #pragma once
-/// @file One node: worker, and owner of its shards. It listens, connects to its peers, and trains.
+/// @file One node of a training: a worker that also owns its shards. It listens, connects to its peers, and trains.
 
 #include "settings/config.hpp"
 #include "data/dataset.hpp"
@@ -16,36 +16,36 @@
 
 namespace param_sync {
 
-/// The functions by which a node tells that it cannot go on. One that is empty is not called.
+/// Functions that a node calls when it cannot go on. An empty one is not called.
 struct LossObserver {
-  /// Called before the other nodes learn of it: an observer of several nodes is told causes before their consequences.
+  /// Called before the other nodes learn of the loss, so that an observer of several nodes hears causes before effects.
   std::function<void(const Loss&)> tell = {};
-  /// Called when the other nodes have been told. Returns once they have seen which node was lost first, or no longer
-  /// can; then this node's sockets close.
+  /// Called after the other nodes have been told. Returns when they have seen which node was lost first, or cannot see
+  /// it any more. Then this node's sockets close.
   std::function<void()> await_others = {};
 };
 
 class Node {
  public:
-  /// `config.rank` says which. Throws gpusock::Error where device or settings do not allow it.
+  /// Makes the node of rank `config.rank`. Throws gpusock::Error if the device or the settings do not allow it.
   Node(const Config& config, const Dataset& data, LossObserver observer = {});
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  /// Listens and returns where. Throws NodeFailure, Interrupted.
+  /// Listens, and returns the address at which it listens. Throws NodeFailure or Interrupted.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
 
-  /// Connects to all nodes; `peers` holds each rank's address. Throws NodeFailure that names the rank, Interrupted.
+  /// Connects to all nodes. `peers`: each rank's address. Throws NodeFailure, which names the rank, or Interrupted.
   void connect(const std::vector<gpusock::Endpoint>& peers);
 
-  /// Trains to the end. Throws NodeFailure that names the rank that was lost, Interrupted.
+  /// Trains to the end. Throws NodeFailure, which names the lost rank if it is known, or Interrupted.
   NodeReport train(const ProgressSink& progress);
 
-  /// The weights, once trained.
+  /// Returns the weights after the training.
   std::vector<float> weights() const;
 
-  /// Ends what the node is doing, soon. From any thread; not from a signal handler.
+  /// Makes the node end soon what it is doing. Any thread may call it, but no signal handler.
   void request_stop() noexcept;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-/// @file A node's state. node.cu sets it up and ends it, node_lanes.cu has its resident lanes, node_steps.cu what the
-/// host launches in a step.
+/// @file A node's state. node.cu sets it up and ends it, node_lanes.cu runs its resident lanes, and node_steps.cu
+/// launches the kernels of a step.
 
 #include "arithmetic/model.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -48,7 +48,7 @@ struct Node::Impl {
   void evaluate(std::uint64_t step, NodeReport& report);
   void resume();
   void write_checkpoint(std::uint64_t step);
-  /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
+  /// The step's number in this run. Kernels count from 0 in every run; steps count from the beginning of the training.
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
   void ask_peer(Failure& record) noexcept;
@@ -65,10 +65,10 @@ struct Node::Impl {
   Plan plan;
   int peer_count;
   std::optional<CheckpointFiles> checkpoints;
-  std::uint64_t first_step = 0;  ///< of this run: not 0 where it goes on from a checkpoint
+  std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it resumes from a checkpoint
 
   gpusock::Context context;
-  // With the lanes' one, three streams: on a GPU a process has at most 32, for all of its nodes.
+  // A node has three streams: these two and the lanes' one. On a GPU a process has at most 32 for all of its nodes.
   gpusock::Stream compute{context};
   gpusock::Stream watching{context};
   std::atomic<bool> stopping{false};
@@ -79,13 +79,12 @@ struct Node::Impl {
   gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   FactorLayers factors;
-  gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges of what a step hands over when it has computed all
-                                                 ///< gradients
-  gpusock::Mapped<std::uint64_t> ending;         ///< not 0 once this node has trained to its end
-  gpusock::Mapped<Heard> heard;                  ///< by rank
-  gpusock::Mapped<std::uint64_t> said;           ///< tell_word()'s
+  gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges that a step without overlap hands over all at once
+  gpusock::Mapped<std::uint64_t> ending;         ///< not 0 once this node has completed its training
+  gpusock::Mapped<Heard> heard;                  ///< by rank: what this node has heard of that node's end
+  gpusock::Mapped<std::uint64_t> said;           ///< not 0 once tell_word() has told the peers
   std::mutex saying;
-  bool last_said = false;  ///< the last word, or it is being said; `saying` guards it
+  bool last_said = false;  ///< true once the last word is said, or is being said; `saying` guards it
 
   Model model{context, compute, plan.layout};
   DeviceSamples training;
@@ -95,10 +94,10 @@ struct Node::Impl {
   NodeMemory memory;
   gpusock::Mapped<StepBoard> board;
   gpusock::Mapped<float> losses;
-  gpusock::Mapped<std::uint64_t> step_times_ns;  // when they were computed
+  gpusock::Mapped<std::uint64_t> step_times_ns;  // when each step's loss was computed
   gpusock::Mapped<Score> score;
-  gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
-  std::uint64_t traced_steps;    ///< of this run, the first ones
+  gpusock::Mapped<float> image;  ///< copy_state() writes it, if there are checkpoints
+  std::uint64_t traced_steps;    ///< how many of this run's first steps are traced
   gpusock::DeviceBuffer<std::uint64_t> marks;
 };
 

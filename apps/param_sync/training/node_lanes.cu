@@ -1,4 +1,4 @@
-// A node's resident lanes: by which schedules, of which tensors, from when to when.
+// A node's resident lanes: their schedules, their tensors, and when they begin and end.
 #include "param_sync/executor/handover.cuh"
 #include "training/exchange.cuh"
 #include "training/node_impl.cuh"
@@ -20,7 +20,7 @@ executor::Settings Node::Impl::exchange_settings() const {
   return settings;
 }
 
-/// A block that has failed is heard of at once: another one may still wait for a rank that does not answer.
+/// Looks for failures while it waits: a block may have failed while another one waits for a rank that does not answer.
 void Node::Impl::connect_exchange(const std::vector<gpusock::Endpoint>& peers) {
   constexpr auto kTurn = std::chrono::milliseconds(1);
   addresses = peers;
@@ -33,7 +33,7 @@ void Node::Impl::connect_exchange(const std::vector<gpusock::Endpoint>& peers) {
   exchange.await_connect();
 }
 
-/// What the lanes of a bucket exchange, and how often it is handed over in a step.
+/// Returns what the lanes of a bucket exchange, and how often it is handed over in a step.
 executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
   const Bucket& bucket = exchange_plan.buckets[index];
   executor::Exchanged tensor;
@@ -55,7 +55,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
   return tensor;
 }
 
-/// Of the lanes. Before any kernel runs, and when it is known with which step the training begins.
+/// Prepares the lanes. Must be called before any kernel runs, and after `first_step` is known.
 void Node::Impl::prepare_residents() {
   std::vector<executor::Exchanged> tensors;
   for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) tensors.push_back(exchanged(i));
@@ -80,20 +80,20 @@ void Node::Impl::launch_residents() {
     gpusock::launch(context, {.stream = &watching}, watch_nodes, state(), ending.data(), heard.data());
 }
 
-/// Blocks that compute a bucket's gradients.
+/// Number of blocks that compute a bucket's gradients.
 std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
   std::uint64_t blocks = 0;
   for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout[layer].blocks();
   return blocks;
 }
 
-/// All weights are there: the resident kernels have nothing left to do.
+/// Ends the resident kernels. All weights have arrived, so they have nothing left to do.
 void Node::Impl::await_residents() {
   exchange.await_resident();
   check();
   {
     const std::lock_guard lock(saying);
-    if (std::exchange(last_said, true)) throw Interrupted();  // request_stop() has said it
+    if (std::exchange(last_said, true)) throw Interrupted();  // request_stop() has said the last word
     end_watch(ending[0]);
     gpusock::launch(context, {.stream = &compute}, leave, state());
     compute.synchronize();

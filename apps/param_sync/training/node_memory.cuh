@@ -1,5 +1,5 @@
 #pragma once
-/// @file What a node's kernels work on, allocated before any of them runs: allocating later could wait for them.
+/// @file The memory of a node's kernels. It is allocated before they run: a later allocation could wait for them.
 
 #include "param_sync/wire/hash.hpp"
 #include "plan/plan.hpp"
@@ -14,8 +14,7 @@ namespace param_sync {
 
 struct NodeMemory {
   gpusock::DeviceBuffer<float> weights, gradients, states;
-  gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
-                                                  ///< weights
+  gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: how long its kernels waited for weights or factors
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<Failure>> failure;
   gpusock::Mapped<std::uint64_t> stop;
@@ -31,7 +30,7 @@ struct NodeMemory {
     weights.copy_in(initial_weights(plan.layout, config.seed));
   }
 
-  /// The pointers; the rest is the caller's to fill in.
+  /// Returns a state with the pointers to this memory. The caller fills in the other members.
   NodeState state() const {
     NodeState node;
     node.weights = weights.data();
@@ -49,7 +48,7 @@ struct NodeMemory {
     return all;
   }
 
-  /// Waiting and the weights' hash, once all kernels have ended. The run began with step `first_step`.
+  /// Adds the wait times and the weights' hash to the report, after all kernels have ended. `first_step`: of this run.
   void collect(NodeReport& report, std::uint64_t first_step) const {
     report.step_waited_ns.assign(step_waited_ns.data() + first_step, step_waited_ns.data() + step_waited_ns.size());
     const std::vector<float> all = final_weights();

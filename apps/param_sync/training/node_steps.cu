@@ -7,7 +7,7 @@
 
 namespace param_sync {
 
-/// Calls with the layer, as kernels take it.
+/// Calls `call` with the layer as a NodeLayer, which kernels take.
 template <class Call>
 void Node::Impl::with_layer(int layer, Call call) const {
   const Layer& at = plan.layout[layer];
@@ -17,13 +17,13 @@ void Node::Impl::with_layer(int layer, Call call) const {
   std::visit(with_kind, at.kind);
 }
 
-/// Where the times of a step are written; none where it is not traced.
+/// Returns where the times of a step are written; null if the step is not traced.
 std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
   const std::size_t each = marks_of_step(plan.layout.size(), plan.layout.size());
   return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * each : nullptr;
 }
 
-/// Launches only: nothing here waits for the device.
+/// Launches the kernels of a step, and does not wait for the device.
 void Node::Impl::launch_step(std::uint64_t step) {
   const NodeState node = state();
   const int layers = plan.layout.size();
@@ -65,7 +65,7 @@ void Node::Impl::launch_step(std::uint64_t step) {
   launch_factors(step, mark);
 }
 
-/// Computes a layer's gradients by its parameters, and hands them over; or hands its factors over.
+/// Launches the kernel that computes a layer's gradients and hands them over, or the one that hands its factors over.
 void Node::Impl::launch_backward(int layer, std::uint64_t step) {
   const NodeState node = state();
   const bool is_first = layer + 1 == plan.layout.size();
@@ -83,7 +83,7 @@ void Node::Impl::launch_backward(int layer, std::uint64_t step) {
   }
 }
 
-/// Makes weights of gathered factors.
+/// Launches the kernels that make weights from gathered factors.
 void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
   const NodeState node = state();
   std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
@@ -104,7 +104,7 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
 
 void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  compute.synchronize();  // else the launches below may be more than a stream has room for, behind those of steps
+  compute.synchronize();  // else those of steps and the launches below may be more than a stream has room for
   check();
   if (config.rank == 0) {
     score[0] = {};
@@ -117,7 +117,7 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   report.test_loss = score[0].loss / static_cast<double>(test.visits());
 }
 
-/// Waits for the step's weights and writes them. The next step begins afterwards, on all nodes: it needs this one's.
+/// Waits for the step's weights and writes a checkpoint. No node ends the next step meanwhile: it needs this node.
 void Node::Impl::write_checkpoint(std::uint64_t step) {
   const std::size_t parameters = memory.weights.size(), states = memory.states.size();
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));

@@ -5,14 +5,14 @@
 
 namespace param_sync {
 
-/// The steps that were launched since the host last waited for all of them. With 1,024 kernels in its queue a launch
-/// waits, and on a GPU the launches of other nodes of the process may wait for it, for which those kernels wait.
+/// The steps that were launched since the host last waited for all of them. A launch waits if 1,024 kernels are queued.
+/// On a GPU other nodes' launches in this process may wait for it, and the queued kernels for those: a deadlock.
 class QueuedSteps {
  public:
   static constexpr std::uint64_t kStepsMax = 32;
   static constexpr std::uint64_t kLaunchesMax = 512;
 
-  /// So many launches are the most that a step makes.
+  /// Sets the largest number of launches that a step makes.
   void expect(std::uint64_t launches_each) { launches_each_ = launches_each; }
   void add() { ++steps_; }
   void clear() { steps_ = 0; }

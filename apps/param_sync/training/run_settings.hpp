@@ -1,5 +1,5 @@
 #pragma once
-/// @file The settings of a run that its nodes compare when they connect, and a checkpoint keeps.
+/// @file The settings of a run that its nodes compare when they connect, and that a checkpoint keeps.
 
 #include "data/dataset.hpp"
 #include "plan/exchange_plan.hpp"
@@ -11,7 +11,7 @@
 
 namespace param_sync {
 
-/// Of a run that begins with step `first_step`. The plans are those of these settings and data.
+/// Returns the settings of a run that begins with step `first_step`. The plans must be made from `config` and `data`.
 RunSettings run_settings(const Config& config, const Dataset& data, const Plan& plan, const ExchangePlan& exchange,
                          std::uint64_t first_step);
 

@@ -12,7 +12,7 @@
 namespace param_sync {
 namespace {
 
-/// Sums the ranks' gradients of all parameters and applies them; the same arithmetic as an owner's.
+/// Sums the ranks' gradients of all parameters and applies them, with the same arithmetic as an owner.
 template <class Update>
 __global__ void apply_all(Update update, int nodes, std::uint32_t parameters, const float* gradients,
                           UpdateStates states, float* weights) {
@@ -35,7 +35,7 @@ class SerialRun {
         board_(context_, 1),
         losses_(context_, plan_.steps * config.nodes),
         score_(context_, 1) {
-    // One copy of the images serves all ranks: their orders follow one another.
+    // One copy of the images serves all ranks: their orders lie one after the other.
     std::vector<std::uint32_t> order;
     for (int rank = 0; rank < config.nodes; ++rank) {
       const auto part = training_order(config, data, rank);

@@ -12,8 +12,8 @@ struct SerialResult {
   std::vector<float> weights;
 };
 
-/// Trains as config.nodes nodes would, with the same kernels: the weights are the same, bit for bit. Throws Interrupted
-/// soon after `stop` becomes true.
+/// Trains as config.nodes nodes would, with the same arithmetic. The weights are those of the nodes, bit for bit, if
+/// the scheme adds in rank order (docs/schedules.md). Throws Interrupted soon after `stop` becomes true.
 SerialResult train_serially(const Config& config, const Dataset& data, const ProgressSink& progress,
                             const std::atomic<bool>& stop);
 

@@ -1,8 +1,9 @@
 #pragma once
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
-/// How they exchange gradients and weights: param_sync/executor/exchange_words.cuh. How a failure is recorded:
-/// param_sync/wire/failure_record.cuh. These words are between host and device, in mapped memory, with system scope:
+/// See param_sync/executor/exchange_words.cuh for how they exchange gradients and weights, and
+/// param_sync/wire/failure_record.cuh for how a failure is recorded. Host and device share these words, in mapped
+/// memory, with system scope:
 ///   label  operation                      order    partner  data protected
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
@@ -27,29 +28,29 @@ namespace param_sync {
 using executor::await;
 using executor::SystemWord;
 
-/// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
+/// What kernels take by value. All pointers point to device memory, unless their comments say otherwise.
 struct NodeState {
   gpusock::Net net;
   std::int32_t nodes = 0;
   std::int32_t rank = 0;
   std::uint64_t timeout_ns = 0;                  ///< for any wait on a peer
-  float* weights = nullptr;                      ///< layer after layer
-  float* gradients = nullptr;                    ///< as weights
-  UpdateStates states;                           ///< as weights; where this node makes them
-  executor::LastWords words;                     ///< with all other nodes
+  float* weights = nullptr;                      ///< of all layers, one after the other
+  float* gradients = nullptr;                    ///< in the order of `weights`
+  UpdateStates states;                           ///< in the order of `weights`; used for weights that this node makes
+  executor::LastWords words;                     ///< to and from all other nodes
   std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
-  FailureRecord<Failure>* failure = nullptr;     ///< mapped
-  std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
+  FailureRecord<Failure>* failure = nullptr;     ///< mapped memory
+  std::uint64_t* stop = nullptr;                 ///< mapped memory: the host sets it to end the run
   executor::ExchangeWords* exchanges = nullptr;  ///< by bucket
   std::int32_t exchange_count = 0;
   executor::ExchangeTimes* times = nullptr;
 };
 
-/// A layer, by value: `Kind` is one of AnyLayer's.
+/// A layer, which kernels take by value. `Kind` is one of AnyLayer's types.
 template <class Kind>
 struct NodeLayer {
   Kind kind;
-  std::uint32_t offset = 0;   ///< of its parameters in the model's
+  std::uint32_t offset = 0;   ///< index of its first parameter in the model
   std::int32_t exchange = 0;  ///< the bucket that brings its weights
 };
 
@@ -61,7 +62,7 @@ __device__ inline bool ended(const NodeState& node) {
 
 /// Records why the run ends; the first failure counts. One thread.
 __device__ inline void fail(const NodeState& node, const Failure& what) {
-  if (what.error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
+  if (what.error == ECANCELED || ended(node)) return;  // this follows from the end of the run, and is not its cause
   record_failure(*node.failed, *node.failure, what);
 }
 
@@ -69,28 +70,28 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
   fail(node, Failure{kind, rank, static_cast<std::int32_t>(error)});
 }
 
-/// Ends whatever kernels wait for. The host's; any thread.
+/// Ends all waits of kernels. For the host; any thread may call it.
 inline void end_waits(std::uint64_t& stop) {
   SystemWord(stop).store(1, cuda::memory_order_relaxed);  // S12, pairs with S9
 }
 
-/// The peers have been told this node's last word. One thread.
+/// Notes that the peers have been told this node's last word. One thread.
 __device__ inline void note_said(std::uint64_t& said) {
   SystemWord(said).store(1, cuda::memory_order_release);  // S18, pairs with S19
 }
 
-/// True once a kernel has told the peers this node's last word. The host's.
+/// True once a kernel has told the peers this node's last word. For the host.
 inline bool has_said(std::uint64_t& said) {
   return SystemWord(said).load(cuda::memory_order_acquire) != 0;  // S19, pairs with S18
 }
 
-/// This node has trained to its end. The host's.
+/// Notes that this node has completed its training. For the host.
 inline void end_watch(std::uint64_t& ending) {
   SystemWord(ending).store(1, cuda::memory_order_relaxed);  // relaxed: see watch_nodes()
 }
 
-/// The block waits until `reached()`, by which its first thread looks at a counter; false where the run ends first. The
-/// time waited is added to `waited_ns`, where given, by the block's first thread. Block-collective.
+/// The block waits until `reached()`, which its first thread calls to look at a counter. Returns false if the run ends
+/// first. The first thread adds the time waited to `waited_ns`, if that is given. Block-collective.
 template <class Reached>
 __device__ inline bool wait_until(const NodeState& node, Reached reached, std::uint64_t* waited_ns = nullptr) {
   bool there = true;
@@ -110,8 +111,8 @@ __device__ inline bool wait_until(const NodeState& node, Reached reached, std::u
   return __syncthreads_and(there) != 0;
 }
 
-/// The block waits until an exchange has ended all steps before `clock`; false where the run ends first. The weights
-/// that it brings are those of `clock` then. Block-collective.
+/// The block waits until an exchange has ended all steps before `clock`: the weights that it brings are then those of
+/// step `clock`. Returns false if the run ends first. Block-collective.
 __device__ inline bool wait_for_version(const NodeState& node, int exchange, std::uint64_t clock,
                                         std::uint64_t* waited_ns = nullptr) {
   return wait_until(

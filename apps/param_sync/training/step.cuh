@@ -1,11 +1,11 @@
 #pragma once
-/// @file The forward kernels of a node: each waits on the device for the weights it needs.
+/// @file The forward kernels of a node: each waits on the device for the weights that it needs.
 
 #include "training/state.cuh"
 
 namespace param_sync {
 
-/// One layer, as soon as all its weights are those of `clock`. The time that block 0 waited is added to the step's.
+/// Computes one layer as soon as all its weights are those of step `clock`. Adds block 0's wait time to the step's.
 template <class Kind>
 static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer, std::uint64_t clock,
                                           const float* input, std::uint32_t batch, float* output,
@@ -18,14 +18,14 @@ static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer,
   if (threadIdx.x == 0) executor::end_compute(*node.times, gpusock::clock_ns());
 }
 
-/// Ends when an exchange has ended all steps before `clock`. One block: those of the kernel behind it would be many
-/// that wait, and a trace tells the wait apart from them. The time that it waited is added to the step's.
+/// Waits until an exchange has ended all steps before `clock`, and adds the wait time to the step's. One block:
+/// in the next kernel many blocks would wait. A trace also shows this wait apart from that kernel.
 [[maybe_unused]] static __global__ void wait_for_exchange(NodeState node, int exchange, std::uint64_t clock,
                                                           std::uint64_t* step_waited_ns) {
   wait_for_version(node, exchange, clock, step_waited_ns);
 }
 
-/// Ends when all layers' weights are those of `clock`. One block.
+/// Waits until all layers' weights are those of step `clock`. One block.
 static __global__ void wait_for_weights(NodeState node, std::uint64_t clock) {
   for (int exchange = 0; exchange < node.exchange_count; ++exchange) {
     if (!wait_for_version(node, exchange, clock)) return;

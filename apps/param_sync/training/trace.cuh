@@ -1,11 +1,11 @@
 #pragma once
-/// @file What a traced step launches besides: the times between its compute kernels.
+/// @file The kernel that a traced step also launches: it records the times between the compute kernels.
 
 #include "training/step.cuh"
 
 namespace param_sync {
 
-/// Kernels of a stream follow each other: this time ends one of them and begins the next. One thread.
+/// Records the time: one kernel of the stream has ended, and the next one begins. One thread.
 static __global__ void mark_time(std::uint64_t* at) { *at = gpusock::clock_ns(); }
 
 }  // namespace param_sync

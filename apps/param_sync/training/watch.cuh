@@ -1,10 +1,10 @@
 #pragma once
-/// @file What nodes tell each other of their state, from when they are connected to their end; and how a node notices
-/// that another one ends.
+/// @file What nodes tell each other about their state, from when they are connected until their end, and how a node
+/// notices that another one ends.
 ///
-/// A node that ends, for whatever reason, tells all others before it ends its connections. So who hears nothing before
-/// a connection's end knows that its peer was killed, or is gone, and did not end for another one's sake. Words go by
-/// the executor's connections for last words (param_sync/executor/last_words.cuh).
+/// A node that ends, for whatever reason, tells all others before it ends its connections. So if a connection ends and
+/// no word has come, the peer was killed or is gone; it did not end because of another node. Words go over the
+/// executor's connections for last words (param_sync/executor/last_words.cuh).
 
 #include "training/state.cuh"
 
@@ -15,14 +15,14 @@ namespace param_sync {
 
 using executor::LastWord;
 
-/// What a node has heard of another one's end; in mapped memory.
+/// What a node has heard of another node's end; in mapped memory.
 struct Heard {
   enum class What : std::uint32_t { nothing, word, mute_end };
   What what = What::nothing;
   LastWord word;
 };
 
-/// As the failure of the node that has heard it of `peer`: a word other than `completed`, or a mute end.
+/// Makes a failure of what a node has heard of `peer`: a word other than `completed`, or an end without a word.
 GPUSOCK_FN inline Failure failure_of(const Heard& heard, int peer) {
   if (heard.what == Heard::What::mute_end) return {FailureKind::end, peer};
   if (heard.word.why == LastWord::Why::interrupted) return {FailureKind::interrupted, peer};
@@ -32,7 +32,7 @@ GPUSOCK_FN inline Failure failure_of(const Heard& heard, int peer) {
   return told;
 }
 
-/// A peer's word, or its end: as LastWords::listen(). One thread.
+/// Stores a peer's word, or its end, in `heard`. Returns what LastWords::listen() returns. One thread.
 __device__ inline std::int64_t hear(const NodeState& node, int peer, Heard* heard, std::uint64_t timeout_ns) {
   LastWord word;
   const std::int64_t got = node.words.listen(peer, word, timeout_ns);
@@ -41,27 +41,27 @@ __device__ inline std::int64_t hear(const NodeState& node, int peer, Heard* hear
   return got;
 }
 
-/// Some kernel has seen the end of this peer's connections: what it has said before. One block of one thread, when
-/// watch_nodes() has ended.
+/// Receives what this peer said before its connections ended, after another kernel has seen that end. One block of one
+/// thread, after watch_nodes() has ended.
 [[maybe_unused]] static __global__ void hear_peer(NodeState node, int peer, Heard* heard) {
   constexpr std::uint64_t kPatienceNs = 2'000'000'000;
   if (heard[peer].what == Heard::What::nothing) hear(node, peer, heard, kPatienceNs);
 }
 
-/// Tells all others that are connected by now, and then the host by `said`. It waits for nobody. One block of one
-/// thread.
+/// Tells the word to all nodes that are connected by now, and then tells the host by `said`. It waits for no peer. One
+/// block of one thread.
 [[maybe_unused]] static __global__ void tell_word(executor::LastWords words, LastWord word, std::uint64_t* said) {
   words.speak(word);
   note_said(*said);
 }
 
-/// Resident. Notices when another node ends before its training does, also one that this node's schedules never meet. A
-/// node that has trained to its end says so (leave()); when all others have, it ends. One block of one thread.
+/// Resident. Notices when another node ends before it has completed its training, also one that this node's schedules
+/// never meet. A node that has completed it says so (leave()). Ends when all others have. One block of one thread.
 static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard* heard) {
-  constexpr std::uint64_t kTurnNs = 1'000'000'000;  // events end a wait; else it only looks whether the run goes on
+  constexpr std::uint64_t kTurnNs = 1'000'000'000;  // events end a wait; else it only checks whether the run goes on
   __shared__ gpusock::PollEntry entries[kNodesMax];
   const auto thread = gpusock::this_thread();
-  int training = 0;  // others
+  int training = 0;  // how many others are still training
   for (int peer = 0; peer < node.nodes; ++peer) {
     entries[peer] = {node.words.socket_to(peer), gpusock::kPollIn, 0};
     if (entries[peer].socket >= 0) ++training;
@@ -85,7 +85,7 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard*
   }
 }
 
-/// Tells all others that this node has trained to its end, and ends watch_nodes(), whose `ending` is not 0 by now. One
+/// Tells all others that this node has completed its training. Ends watch_nodes(), whose `ending` is not 0 by now. One
 /// block of one thread.
 static __global__ void leave(NodeState node) {
   node.words.speak({.why = LastWord::Why::completed});
