@@ -2,7 +2,7 @@
 
 #include "param_sync/bootstrap/bootstrap.hpp"
 #include "param_sync/group/connected_group.hpp"
-#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/collectives.hpp"
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/schemes.hpp"
 

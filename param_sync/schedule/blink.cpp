@@ -1,4 +1,3 @@
-#include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/packing.hpp"
 
 #include <algorithm>
@@ -29,6 +28,8 @@ std::vector<int> share_out(const std::vector<PackedTree>& trees, int chunks) {
 
 }  // namespace
 
+/// Spanning trees that are packed onto the topology's links, each with its share of the chunks (Wang et al., MLSys
+/// 2020).
 Schedule blink(const Topology& topology, int chunks) {
   Builder builder("blink", topology.nodes(), chunks);
   const std::vector<PackedTree> trees = pack_trees(topology);

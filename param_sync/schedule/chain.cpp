@@ -1,5 +1,5 @@
 #include "param_sync/schedule/builder.hpp"
-#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/collectives.hpp"
 
 namespace param_sync::schedule {
 namespace {
@@ -8,6 +8,8 @@ constexpr int kUpLane = 0, kDownLane = 1;
 
 }  // namespace
 
+/// Each chunk goes from rank 0 to the last rank, and its sum comes back. Each rank adds its data to the sum of all
+/// ranks before it, so that sums are made in the order of ranks.
 Schedule chain(int nodes, int chunks) {
   Builder builder("chain", nodes, chunks);
   const int last = nodes - 1;

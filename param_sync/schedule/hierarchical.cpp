@@ -1,5 +1,4 @@
 #include "param_sync/schedule/builder.hpp"
-#include "param_sync/schedule/generators.hpp"
 
 #include <algorithm>
 
@@ -49,6 +48,8 @@ void between_groups(Builder& builder, const Groups& groups, Range all, int shift
 
 }  // namespace
 
+/// Neighboring ranks form groups of `group_size`; the last group may be smaller. Ranks reduce-scatter within their
+/// group, groups all-reduce each part over a ring, and ranks all-gather within their group.
 Schedule hierarchical(int nodes, int chunks, int group_size) {
   Builder builder("hierarchical", nodes, chunks);
   const Groups groups{nodes, group_size};

@@ -1,8 +1,9 @@
 #include "param_sync/schedule/builder.hpp"
-#include "param_sync/schedule/generators.hpp"
 
 namespace param_sync::schedule {
 
+/// An all-to-all reduce-scatter and an all-gather: each rank sends each other rank that rank's part, and then sends the
+/// sum of its own part to all.
 Schedule mesh(int nodes, int chunks) {
   // Results are received in a lane, and on a channel, of their own. So a run whose data does not fit into the rings
   // sends the next part of it while results of the part before are still in flight.

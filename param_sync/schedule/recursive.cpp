@@ -1,5 +1,4 @@
 #include "param_sync/schedule/builder.hpp"
-#include "param_sync/schedule/generators.hpp"
 
 #include <bit>
 #include <utility>
@@ -45,6 +44,8 @@ Range kept_parts(Range all, int index, int distance, int size) {
 
 }  // namespace
 
+/// Recursive halving and doubling (Thakur, Rabenseifner and Gropp, 2005). If `nodes` is no power of two, some ranks
+/// first give their data to a neighbor, and get the result from it at the end.
 Schedule halving_doubling(int nodes, int chunks) {
   Builder builder("rhd", nodes, chunks);
   const Range all{0, chunks};
@@ -67,8 +68,12 @@ Schedule halving_doubling(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
-/// Both partners send a chunk before the partner's data changes it. So each message has one chunk, for which a ring has
-/// room. If there is a single chunk, one lane does all: a second lane would only wait for the first and cost a thread.
+/// Recursive doubling: partners exchange all data in each of log2(nodes) steps. See halving_doubling() for numbers of
+/// nodes that are no power of two.
+///
+/// Both partners send a chunk before they add the partner's to it. So a message is one chunk, for which a ring has
+/// room. If there is only one chunk, one lane does all: a second lane would only wait for the first, and each costs a
+/// thread.
 Schedule butterfly(int nodes, int chunks) {
   Builder builder("butterfly", nodes, chunks);
   const Range all{0, chunks};

@@ -1,8 +1,10 @@
 #include "param_sync/schedule/builder.hpp"
-#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/collectives.hpp"
 
 namespace param_sync::schedule {
 
+/// Ring all-reduce (Patarasuk and Yuan, 2009): nodes - 1 steps of reduce-scatter, and as many of all-gather. In each
+/// step, each rank sends one part.
 Schedule ring(int nodes, int chunks) {
   // As in mesh(), results have lanes and a channel of their own. So a run whose data does not fit into the rings sums
   // the next part of it while results of the part before are still in flight.
@@ -49,6 +51,8 @@ Schedule ring_all_gather(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+/// The ring in messages of one chunk. A rank adds its own chunk to a message and sends it on at once. In each of
+/// `lanes` lanes, `nodes` chunks go round at the same time.
 Schedule segmented_ring(int nodes, int chunks, int lanes) {
   Builder builder("ring:segmented", nodes, chunks);
   const int steps = nodes > 1 ? 2 * (nodes - 1) : -1;  // steps that send; one more step only receives

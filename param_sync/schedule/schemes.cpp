@@ -2,7 +2,6 @@
 
 #include "param_sync/schedule/check_price.hpp"
 #include "param_sync/schedule/factors.hpp"
-#include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/topology.hpp"
 
 #include <fmt/format.h>
@@ -11,9 +10,28 @@
 #include <iterator>
 
 namespace param_sync::schedule {
+
+// The generators of the schemes. Each file says what its generator does. generate() has checked the arguments. Chunks
+// that do not divide evenly are shared out so that the parts of two ranks differ by one chunk at most; a part may be
+// empty.
+Schedule mesh(int nodes, int chunks);                              // mesh.cpp
+Schedule ring(int nodes, int chunks);                              // ring.cpp
+Schedule segmented_ring(int nodes, int chunks, int lanes);         // ring.cpp
+Schedule chain(int nodes, int chunks);                             // chain.cpp
+Schedule halving_doubling(int nodes, int chunks);                  // recursive.cpp
+Schedule butterfly(int nodes, int chunks);                         // recursive.cpp
+Schedule binary_tree(int nodes, int chunks);                       // tree.cpp
+Schedule double_binary_tree(int nodes, int chunks);                // tree.cpp
+Schedule split_stream(int nodes, int chunks, int stripes);         // tree.cpp
+Schedule hierarchical(int nodes, int chunks, int group_size);      // hierarchical.cpp
+Schedule parameter_server(int nodes, int chunks, int slots);       // server.cpp
+Schedule even_parameter_server(int nodes, int chunks, int slots);  // server.cpp
+Schedule byteps(int workers, int chunks, int summation_nodes);     // server.cpp
+Schedule blink(const Topology& topology, int chunks);              // blink.cpp
+
 namespace {
 
-/// A row of the tables. A new scheme is one, and a file that makes its schedules.
+/// A row of the tables. A new scheme is a row, its generator's declaration above, and a file with the generator.
 struct Scheme {
   const char* name;
   Schedule (*make)(const Request&, int chunks);

@@ -1,6 +1,5 @@
 #include "param_sync/schedule/builder.hpp"
 #include "param_sync/schedule/consistent_hash.hpp"
-#include "param_sync/schedule/generators.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -110,6 +109,19 @@ void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers
   }
 }
 
+/// The shares of the chunks that each worker, and each summation node, sums at best.
+struct ByteShares {
+  double worker = 0;
+  double summation_node = 0;
+};
+
+ByteShares byteps_shares(int workers, int summation_nodes) {
+  const double n = workers, k = summation_nodes;
+  const double whole = n * n + k * n - 2 * k;
+  if (workers == 1) return {1, 0};  // nothing to sum
+  return {(n - k) / whole, 2 * (n - 1) / whole};
+}
+
 }  // namespace
 
 ConsistentHash::ConsistentHash(const std::vector<int>& nodes) {
@@ -131,6 +143,9 @@ std::uint64_t position_of(int chunk, int chunks) {
   return ~std::uint64_t{0} / static_cast<std::uint64_t>(chunks) * static_cast<std::uint64_t>(chunk);
 }
 
+/// A parameter server whose owners are the nodes themselves. Workers send gradients to the owners, which sum them,
+/// apply the optimizer and send the weights back. Consistent hashing shares the chunks out (consistent_hash.hpp). An
+/// owner serves its ranges one by one: it sends one back while it receives the next. `slots`: see Request.
 Schedule parameter_server(int nodes, int chunks, int slots) {
   Builder builder("ps", nodes, chunks, Result::parameter_server);
   const std::vector<Owned> ranges = owned_ranges(nodes, chunks);
@@ -145,6 +160,8 @@ Schedule parameter_server(int nodes, int chunks, int slots) {
   return std::move(builder).finish();
 }
 
+/// A parameter server whose owners have one part each, all of the same size. An owner sums, applies the optimizer and
+/// sends the weights back in one lane, so that a node needs three lanes in all. `slots`: see Request.
 Schedule even_parameter_server(int nodes, int chunks, int slots) {
   constexpr int kServe = kSumLane, kPull = kPullLane;  // lanes, in addition to those that push
   Builder builder("ps:even", nodes, chunks, Result::parameter_server);
@@ -161,13 +178,8 @@ Schedule even_parameter_server(int nodes, int chunks, int slots) {
   return std::move(builder).finish();
 }
 
-ByteShares byteps_shares(int workers, int summation_nodes) {
-  const double n = workers, k = summation_nodes;
-  const double whole = n * n + k * n - 2 * k;
-  if (workers == 1) return {1, 0};  // nothing to sum
-  return {(n - k) / whole, 2 * (n - 1) / whole};
-}
-
+/// Workers and extra summation nodes share the summing so that all send equally much (Jiang et al., OSDI 2020,
+/// section 4). There are at most as many summation nodes as workers; their ranks come after the workers'.
 Schedule byteps(int workers, int chunks, int summation_nodes) {
   const int ranks = workers + summation_nodes;
   Builder builder("byteps", ranks, chunks);

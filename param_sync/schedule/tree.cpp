@@ -1,7 +1,5 @@
 #include "param_sync/schedule/tree.hpp"
 
-#include "param_sync/schedule/generators.hpp"
-
 #include <algorithm>
 #include <numeric>
 
@@ -122,6 +120,7 @@ void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int 
   }
 }
 
+/// Sums go up a binary tree and come down again, chunk by chunk.
 Schedule binary_tree(int nodes, int chunks) {
   Builder builder("tree:binary", nodes, chunks);
   std::vector<int> ranks(static_cast<std::size_t>(nodes));
@@ -130,6 +129,8 @@ Schedule binary_tree(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+/// Two binary trees with half of the chunks each (Sanders, Speck and Traeff, 2009). A rank that has children in one
+/// tree is a leaf of the other; but if `nodes` is odd, rank 0 has one child in each.
 Schedule double_binary_tree(int nodes, int chunks) {
   Builder builder("tree:double-binary", nodes, chunks);
   // The second tree swaps even and odd ranks. If P is odd, rank 0 has no counterpart: it is the root of both trees.
@@ -139,6 +140,7 @@ Schedule double_binary_tree(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+/// One tree for each of `stripes` shares of the chunks (Castro et al., 2003). A rank has children in one tree at most.
 Schedule split_stream(int nodes, int chunks, int stripes) {
   Builder builder("splitstream", nodes, chunks);
   const int trees = std::min(stripes, nodes);

@@ -3,7 +3,7 @@
 
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/schedule/consistent_hash.hpp"
-#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/collectives.hpp"
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/schemes.hpp"
 #include "param_sync/schedule/senders.hpp"
@@ -197,7 +197,7 @@ TEST(Generators, TheChainAddsInRankOrderAndOthersDoNot) {
 /// back.
 TEST(Generators, TheMeshSendsItsPartsWithoutWaiting) {
   for (const int nodes : {2, 3, 8}) {
-    const Schedule schedule = mesh(nodes, nodes);
+    const Schedule schedule = generate("mesh", {.nodes = nodes});
     for (const Rank& rank : schedule.ranks) {
       ASSERT_EQ(rank.lanes.size(), 3u);
       EXPECT_EQ(rank.lanes[0].size(), static_cast<std::size_t>(nodes - 1));
@@ -235,10 +235,11 @@ Schedule in_passes(const Schedule& one, int passes) {
 TEST(Generators, APassOfTheMeshOrTheRingBeginsBeforeTheOneBeforeItHasEnded) {
   for (const int nodes : {2, 3, 8}) {
     for (const int passes : {1, 2, 5}) {
-      EXPECT_EQ(counts_of(in_passes(mesh(nodes, nodes), passes)).rounds, 2) << nodes;
+      EXPECT_EQ(counts_of(in_passes(generate("mesh", {.nodes = nodes}), passes)).rounds, 2) << nodes;
       // A rank sends the first part of the next pass when it has sent the last part of this one, for which it waited
       // for all but one.
-      EXPECT_EQ(counts_of(in_passes(ring(nodes, nodes), passes)).rounds, 2 * (nodes - 1) + (passes - 1) * (nodes - 2))
+      EXPECT_EQ(counts_of(in_passes(generate("ring", {.nodes = nodes}), passes)).rounds,
+                2 * (nodes - 1) + (passes - 1) * (nodes - 2))
           << nodes << " nodes, " << passes << " passes";
     }
   }

@@ -3,7 +3,6 @@
 #include "topologies.hpp"
 
 #include "param_sync/schedule/check.hpp"
-#include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/schemes.hpp"
 #include "simulate/draw.hpp"
 #include "simulate/simulation.hpp"
@@ -83,7 +82,7 @@ TEST(Simulation, ALinkOfATopologyHasItsOwnBandwidth) {
   EXPECT_THROW(simulated("mesh", 4, 4, bytes, m), Error);  // 0 and 2 are not linked
   // Sums go up against the direction in which results come down: a link of two trees has both. So an all-reduce takes
   // twice a broadcast at most.
-  const Schedule trees = blink(*m.topology, 400);
+  const Schedule trees = generate("blink", {.nodes = 4, .chunks = 400, .topology = &*m.topology});
   const double time = simulate(trees, bytes / trees.chunks, m).end_s, broadcast = bytes / (m.topology->min_cut() * 1e9);
   EXPECT_GE(time, broadcast);
   EXPECT_LE(time, 2.05 * broadcast);

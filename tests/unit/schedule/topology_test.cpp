@@ -2,7 +2,6 @@
 #include "topologies.hpp"
 
 #include "param_sync/schedule/check.hpp"
-#include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/packing.hpp"
 #include "param_sync/schedule/schemes.hpp"
 #include "simulate/simulation.hpp"
@@ -63,6 +62,10 @@ double rate_of(const Topology& topology, const Schedule& schedule) {
     time = std::max(time, chunks / bandwidth[ends]);
   }
   return schedule.chunks / time;
+}
+
+Schedule blink(const Topology& topology, int chunks) {
+  return generate("blink", {.nodes = topology.nodes(), .chunks = chunks, .topology = &topology});
 }
 
 void expect_near_bound(const Topology& topology, const std::string& what, int chunks = 400) {
