@@ -3,14 +3,17 @@
 #include "plain_types/socket_address.hpp"
 #include "plain_types/error.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -179,6 +182,18 @@ class TcpAcceptor final : public Acceptor {
   Interest interest_{&readable, nullptr, nullptr, &sink};
 };
 
+/// Makes the process's table of descriptors large enough for kDescriptors, as far as the limit allows. Otherwise the
+/// table doubles whenever a descriptor does not fit. If the process has several threads, Linux waits for an RCU grace
+/// period each time (expand_fdtable() in fs/file.c): seconds on a busy machine. In an accept() of the proxy's step,
+/// that would stall all of the context's sockets. `any`: an open descriptor.
+void reserve_descriptors(int any) noexcept {
+  constexpr rlim_t kDescriptors = 16384;  // 128 KiB of the operating system's memory
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == 0) return;
+  const auto last = static_cast<int>(std::min(limit.rlim_cur, kDescriptors) - 1);
+  const Descriptor reached(fcntl(any, F_DUPFD_CLOEXEC, last));
+}
+
 /// This lowest bit marks epoll data that is the sink itself, so that a watched descriptor needs no Interest object.
 constexpr std::uintptr_t kSinkTag = 1;
 
@@ -190,6 +205,7 @@ PosixNetwork::PosixNetwork() : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(event
   if (!epoll_ || !bell_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event) != 0) {
     throw Error(errno, "setting up the proxy's epoll; raise the limit on open files (ulimit -n)");
   }
+  reserve_descriptors(bell_.get());
 }
 
 std::unique_ptr<Acceptor> PosixNetwork::listen(const Endpoint& at, int backlog, int& error) {
@@ -200,6 +216,8 @@ std::unique_ptr<Acceptor> PosixNetwork::listen(const Endpoint& at, int backlog, 
     if (bind(descriptor.get(), address.get(), address.bytes) == 0 && ::listen(descriptor.get(), backlog) == 0) {
       auto acceptor = std::make_unique<TcpAcceptor>(std::move(descriptor), epoll_.get());
       if (acceptor->join()) return acceptor;
+      error = errno;  // before ~TcpAcceptor() changes it
+      return nullptr;
     }
   }
   error = errno;
@@ -212,6 +230,8 @@ std::unique_ptr<ByteStream> PosixNetwork::connect(const Endpoint& to, int& error
   if (descriptor && (::connect(descriptor.get(), address.get(), address.bytes) == 0 || errno == EINPROGRESS)) {
     auto stream = std::make_unique<TcpStream>(std::move(descriptor), epoll_.get());
     if (stream->join()) return stream;
+    error = errno;  // before ~TcpStream() changes it
+    return nullptr;
   }
   error = errno;
   return nullptr;

@@ -5,12 +5,16 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace gpusock::proxy {
 namespace {
@@ -67,6 +71,33 @@ TEST(PosixNetwork, LeavesTheStandardStreamsClosedWhereTheProgramHasClosedThem) {
         const auto listener = network.listen(Endpoint::parse("127.0.0.1:0"), 1, error);
         const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0 || ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
         std::_Exit(listener != nullptr && !open ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+/// How many descriptors fit into this process's table before it grows; 0 if the system does not say.
+std::size_t table_size() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("FDSize:")) return std::stoul(line.substr(7));
+  }
+  return 0;
+}
+
+/// While the table grows, a step stands still, for seconds on a busy machine. In a process of its own, whose table is
+/// small at first.
+TEST(PosixNetwork, TheTableOfDescriptorsDoesNotGrowUnderConnections) {
+  EXPECT_EXIT(
+      {
+        rlimit limit{};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        const std::size_t count = std::min<std::size_t>(limit.rlim_cur, 4096) / 2;
+        PosixNetwork network;
+        const std::size_t before = table_size();
+        for (std::size_t i = 0; i < count; ++i) {
+          if (::dup(STDERR_FILENO) < 0) std::_Exit(2);
+        }
+        std::_Exit(table_size() == before && before >= count ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
 }
