@@ -22,7 +22,9 @@ void run(const bench::BenchOptions& options) {
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
   const auto result = bench::run_contest(options);
   gpusock::program::print(bench::make_table(options, machine, result));
-  if (json) json->write(bench::make_json(options, machine, result));
+  if (!json) return;
+  json->write(bench::make_json(options, machine, result));
+  json->close();
 }
 
 }  // namespace

@@ -31,7 +31,11 @@ CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, Completio
       fail(errno, "making completion queue " + std::to_string(queues_.size() + 1) + " of the RDMA device");
     queues_.push_back({made, std::min(entries_max_, static_cast<std::uint32_t>(made->cqe)), 0});
     found = std::prev(queues_.end());
-    if (found->entries < entries) fail(EINVAL, "the RDMA device's completion queues are too short");
+    if (found->entries < entries) {
+      ibv_destroy_cq(made);
+      queues_.pop_back();
+      fail(EINVAL, "the RDMA device's completion queues are too short");
+    }
   }
   while (next_sink_ == 0 || sinks_.contains(next_sink_)) ++next_sink_;
   if (touched_.capacity() <= sinks_.size())

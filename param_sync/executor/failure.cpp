@@ -153,7 +153,7 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
     case ExecutionFailureKind::argument:
       return self + "an operation was given an invalid argument, which all ranks were told: make new groups";
     case ExecutionFailureKind::late:
-      return self + fmt::format("lane {} has waited in vain for another lane; the lost rank is unknown", failure.lane);
+      return self + fmt::format("its lane {} does not advance; the lost rank is unknown", failure.lane);
   }
   return self + "it failed";
 }

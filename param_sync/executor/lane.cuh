@@ -387,7 +387,8 @@ struct Deadlines {
   gpusock::Deadline peers;
   gpusock::Deadline lanes;
   __device__ static Deadlines after_ns(std::uint64_t timeout_ns) {
-    return {gpusock::Deadline::after_ns(timeout_ns), gpusock::Deadline::after_ns(timeout_ns + kGraceNs)};
+    const std::uint64_t longer_ns = timeout_ns + kGraceNs < timeout_ns ? ~std::uint64_t{0} : timeout_ns + kGraceNs;
+    return {gpusock::Deadline::after_ns(timeout_ns), gpusock::Deadline::after_ns(longer_ns)};
   }
 };
 

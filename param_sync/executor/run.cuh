@@ -108,14 +108,13 @@ inline bool is_completed(std::uint64_t& completed, std::uint64_t number) {
 __device__ inline bool await_lane(const Run& run, int lane, std::uint64_t ops, gpusock::Deadline deadline) {
   const DeviceWord progress(run.progress[lane]);
   const std::uint64_t wanted = progress_word(run.number, ops);
-  return block_awaits(
-      [&] { return progress.load(cuda::memory_order_acquire) >= wanted; },  // L2, pairs with L1
-      [&] {
-        if (deadline.passed()) {
-          fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
-        }
-        return has_failed(run);
-      });
+  return block_awaits([&] { return progress.load(cuda::memory_order_acquire) >= wanted; },  // L2, pairs with L1
+                      [&] {
+                        if (deadline.passed()) {
+                          fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = lane});
+                        }
+                        return has_failed(run);
+                      });
 }
 
 }  // namespace param_sync::executor

@@ -153,7 +153,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
 int connections_between(const ExchangePlan& plan, int nodes) {
   std::size_t ends = 0;
   for (int rank = 0; rank < nodes; ++rank) ends += executor::channels_of(plan.schedules, rank).size();
-  return static_cast<int>(ends / 2) + nodes * (nodes - 1);
+  return static_cast<int>(ends / 2) + nodes * (nodes - 1) / 2;
 }
 
 bool has_budget(const std::string& scheme) { return schedule::moves(scheme, schedule::Moves::weights); }

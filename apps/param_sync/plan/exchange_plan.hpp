@@ -55,8 +55,8 @@ struct ExchangePlan {
 /// Throws gpusock::Error (EINVAL) if a schedule cannot be made, or the budget has no room for headers.
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
 
-/// The most connections that all nodes of a training have between them: those of the plan's lanes, and two for each
-/// pair of nodes. One of these two is for last words.
+/// The most connections that all nodes of a training have between them: those of the plan's lanes, and one for last
+/// words for each pair of nodes.
 int connections_between(const ExchangePlan& plan, int nodes);
 
 /// True if a training with this scheme can keep to a budget.

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     if (json_file.empty()) {
       gpusock::program::print(make_page(report));
     } else {
-      gpusock::program::JsonOutput(json_file).write(make_json(report));
+      gpusock::program::write_file(json_file, make_json(report));
     }
     return report.well() ? gpusock::program::kSuccess : gpusock::program::kFailure;
   });

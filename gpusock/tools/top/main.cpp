@@ -126,7 +126,7 @@ void run_once(Observation& observation, const TopOptions& options) {
   if (options.json_file.empty()) {
     gpusock::program::print(make_table(look, unix_ns(), table));
   } else {
-    gpusock::program::JsonOutput(options.json_file).write(make_json(look, unix_ns(), true));
+    gpusock::program::write_file(options.json_file, make_json(look, unix_ns(), true));
   }
 }
 
@@ -136,7 +136,7 @@ void run_live(Observation& observation, const TopOptions& options) {
   if (!options.json_file.empty()) {
     for (gpusock::program::JsonOutput json(options.json_file);;) {
       json.write(make_json(look, unix_ns(), false));
-      if (!wait_ns(interval)) return;
+      if (!wait_ns(interval)) return json.close();
       look = observation.look(2 * interval + patience, patience);
     }
   }

@@ -412,6 +412,7 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "sfb", "--nodes", 1), "--scheme sfb needs two nodes"),
                                 (("--scheme", "sfb", "--beside", "mpi"), "--beside is for sums"),
                                 (("--scheme", "sfb", "--rows", 1 << 20, "--columns", 1 << 20), "--rows, --columns and --nodes"),
+                                (("--scheme", "sfb", "--rows", 1 << 20), "--rows, --columns and --nodes"),
                                 (("--scheme", "hybrids"), "hybrids not in"), (("--beside", "nccl"), "nccl not in"),
                                 (("--scheme", "ring", "--sizes", "1K,7"), "--sizes 7: a tensor is of floats"),
                                 (("--scheme", "blink"), "blink needs a topology"), (("--blocks", 5), "--blocks is for --additions"),

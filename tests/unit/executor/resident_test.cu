@@ -1,5 +1,6 @@
 // Resident lanes: what they send first, and what becomes of it.
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/executor/lane.cuh"
 #include "trial/local_ranks.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
@@ -293,6 +294,22 @@ TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
       EXPECT_LE(granted - added, static_cast<std::ptrdiff_t>(kSlots)) << rank;
     }
   }
+}
+
+__global__ void begin_waits(std::uint64_t timeout_ns, bool* never) {
+  const auto deadlines = executor::Deadlines::after_ns(timeout_ns);
+  never[0] = deadlines.peers.is_never();
+  never[1] = deadlines.lanes.is_never();
+}
+
+/// A lane that waits for another one waits a little longer than for a peer, whatever the timeout is.
+TEST(Resident, ALaneIsNotGivenUpBeforeItsPeers) {
+  gpusock::Context context(gpusock::Options{});
+  gpusock::Mapped<bool> never(context, 2);
+  gpusock::launch(context, {}, begin_waits, ~std::uint64_t{0} - 1'000'000'000, never.data());
+  context.synchronize();
+  EXPECT_TRUE(never[0]);
+  EXPECT_TRUE(never[1]);
 }
 
 TEST(Resident, EndsWithTheSameWeightsInAnyOrder) {

@@ -108,12 +108,17 @@ std::string what_is_sent(const std::string& scheme, const executor::FactorTrial&
   return trial.of_factors ? "hybrid takes factors sent to all" : "hybrid takes the whole gradient";
 }
 
+/// The layer whose gradient is exchanged as factors.
+executor::FactorLayout layout_of(const BenchOptions& options) {
+  const auto size = [](int given, int usual) { return static_cast<std::uint32_t>(given != 0 ? given : usual); };
+  return {size(options.rows, kBenchRows), size(options.columns, kBenchColumns), size(options.batch, kBenchBatch),
+          static_cast<std::uint32_t>(options.nodes)};
+}
+
 /// Times the exchange of a layer's gradient as factors, and as a whole. Returns the exit status.
 int bench_factors(const BenchOptions& options) {
-  const auto size = [](int given, int usual) { return static_cast<std::uint32_t>(given != 0 ? given : usual); };
   executor::FactorTrialSettings settings;
-  settings.layout = {size(options.rows, kBenchRows), size(options.columns, kBenchColumns),
-                     size(options.batch, kBenchBatch), static_cast<std::uint32_t>(options.nodes)};
+  settings.layout = layout_of(options);
   settings.scheme = options.scheme;
   settings.link = gpusock::parse_link(options.link);
   settings.repeats = options.repeats;
@@ -193,7 +198,8 @@ std::string problem_of_bench(const BenchOptions& options) {
   if (factors && !options.beside.empty())
     return fmt::format("--beside is for sums, not for --scheme {}", options.scheme);
   if (!factors) return "";
-  const std::uint64_t weights = static_cast<std::uint64_t>(options.rows) * static_cast<std::uint64_t>(options.columns);
+  const executor::FactorLayout layout = layout_of(options);
+  const std::uint64_t weights = std::uint64_t{layout.rows} * layout.columns;
   return gpusock::program::problem_of_memory(weights * 4 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
                                              "--rows, --columns and --nodes");
 }

@@ -74,7 +74,8 @@ std::string axis(const Canvas& canvas, const schedule::Schedule& schedule, doubl
 std::string arrow(const Canvas& canvas, const Transfer& transfer) {
   const double x1 = canvas.x(transfer.start_s), y1 = canvas.y(transfer.from);
   const double x2 = canvas.x(transfer.end_s), y2 = canvas.y(transfer.to);
-  const std::string chunks = transfer.count == 1
+  const std::string chunks = transfer.count == 0 ? fmt::format("signal about chunk {}", transfer.chunk)
+                             : transfer.count == 1
                                  ? fmt::format("chunk {}", transfer.chunk)
                                  : fmt::format("chunks {}-{}", transfer.chunk, transfer.chunk + transfer.count - 1);
   const char* const kind = transfer.reduces ? "reduce" : "copy";
