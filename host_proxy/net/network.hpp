@@ -4,6 +4,7 @@
 
 #include "plain_types/endpoint.hpp"
 #include "host_proxy/net/tcp_info.hpp"
+#include "socket_table/socket_options.hpp"
 
 #include <sys/uio.h>
 
@@ -34,9 +35,10 @@ class ByteStream {
   /// that arrived before can still be read; then the stream ends.
   virtual int take_error() = 0;
   virtual void end_writing() = 0;
-  virtual void reset_on_close() = 0;         ///< closing then resets the connection
-  virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on at first
-  virtual void set_keep_alive(bool on) = 0;  ///< detects a peer that is gone even if nothing is sent
+  virtual void reset_on_close() = 0;  ///< closing then resets the connection
+  /// Applies the options of the network, such as no_delay. A new stream has the defaults. A network that has no such
+  /// options ignores them.
+  virtual void set_options(const table::SocketOptions& /*options*/) {}
   virtual Endpoint local() const = 0;
   virtual Endpoint peer() const = 0;
   /// For display. Makes a system call.

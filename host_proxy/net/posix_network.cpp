@@ -90,8 +90,11 @@ class TcpStream final : public ByteStream {
 
   void end_writing() override { ::shutdown(descriptor_.get(), SHUT_WR); }
 
-  void set_no_delay(bool on) override { set(IPPROTO_TCP, TCP_NODELAY, on); }
-  void set_keep_alive(bool on) override { set(SOL_SOCKET, SO_KEEPALIVE, on); }
+  void set_options(const table::SocketOptions& options) override {
+    if (options.no_delay != options_.no_delay) set(IPPROTO_TCP, TCP_NODELAY, options.no_delay);
+    if (options.keep_alive != options_.keep_alive) set(SOL_SOCKET, SO_KEEPALIVE, options.keep_alive);
+    options_ = options;
+  }
 
   void reset_on_close() override {
     const linger abort{1, 0};
@@ -140,6 +143,7 @@ class TcpStream final : public ByteStream {
 
   Descriptor descriptor_;
   int epoll_;
+  table::SocketOptions options_;
   Interest interest_{&readable, &writable, &broken, &sink};
 };
 

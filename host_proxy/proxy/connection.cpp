@@ -184,7 +184,7 @@ void Connection::use(std::unique_ptr<ByteStream> stream, const Endpoint& at) {
   stream_->sink = this;
   local_ = {};
   peer_ = at;
-  set_options(std::exchange(options_, {}));  // a stream starts with the defaults
+  stream_->set_options(options_);
 }
 
 void Connection::start_handshake() {
@@ -377,12 +377,9 @@ std::uint64_t Connection::linger_ns() const {
 }
 
 void Connection::set_options(const table::SocketOptions& options) {
-  const table::SocketOptions before = options_;
+  if (options.idle_ms != options_.idle_ms) idle_due_ns_ = detail::kNever;  // the next step begins anew
   options_ = options;
-  if (options.idle_ms != before.idle_ms) idle_due_ns_ = detail::kNever;  // the next step begins anew
-  if (stream_hint_ == nullptr) return;
-  if (options.no_delay != before.no_delay) stream_hint_->set_no_delay(options.no_delay);
-  if (options.keep_alive != before.keep_alive) stream_hint_->set_keep_alive(options.keep_alive);
+  if (stream_hint_ != nullptr) stream_hint_->set_options(options);
 }
 
 void Connection::orphan(bool accepted) {

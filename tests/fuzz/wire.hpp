@@ -68,8 +68,6 @@ class WireStream : public proxy::ByteStream {
   int take_error() override { return wire_->reset ? ECONNRESET : 0; }
   void end_writing() override { (far_end_ ? wire_->ended : wire_->node_ended) = true; }
   void reset_on_close() override {}
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
   Endpoint local() const override {  // of another port than the peer's: a socket is not connected to itself
     Endpoint endpoint = here();
     ++endpoint.port;

@@ -63,8 +63,6 @@ class ModelStream final : public proxy::ByteStream {
     if (echoes_) wire_->peer_ended = true;
   }
   void reset_on_close() override {}
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
   Endpoint local() const override {  // of another port than the peer's: a socket is not connected to itself
     Endpoint endpoint = somewhere();
     ++endpoint.port;

@@ -41,8 +41,6 @@ class MemoryStream final : public proxy::ByteStream {
   int take_error() override { return 0; }
   void end_writing() override { out_->closed = true; }
   void reset_on_close() override {}
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
   Endpoint local() const override { return {}; }
   Endpoint peer() const override { return Endpoint::parse("10.77.0.1:7"); }
 

@@ -38,8 +38,6 @@ class FakeStream final : public proxy::ByteStream {
   int take_error() override { return 0; }
   void end_writing() override { network_.ended_writing = true; }
   void reset_on_close() override { network_.reset = true; }
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
   Endpoint local() const override { return {}; }
   Endpoint peer() const override { return {}; }
 

@@ -35,8 +35,6 @@ class Pipe final : public ByteStream {
   int take_error() override { return 0; }
   void end_writing() override {}
   void reset_on_close() override {}
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
   Endpoint local() const override { return {}; }
   Endpoint peer() const override { return {}; }
 
