@@ -13,6 +13,14 @@ namespace gpusock::compat {
 /// One turn of a wait for another thread. On the CPU device the block's other threads run meanwhile.
 __device__ inline void wait_a_turn() { __nanosleep(100); }
 
+/// One thread: sets the lock and returns what it was. The fence keeps later reads from seeing what was there before the
+/// last owner's writes.
+__device__ inline int exchange_lock(int* lock) {
+  const int before = atomicExch(lock, 1);
+  __threadfence();
+  return before;
+}
+
 }  // namespace gpusock::compat
 
 /// One thread: reads a number that another thread may just have written, as one atomic access of device scope.
@@ -32,7 +40,7 @@ __device__ inline T readNoCache(const volatile T* address) {
 #define MUTEX_LOCK(lock) \
   while (MUTEX_WAS_LOCKED(lock)) gpusock::compat::wait_a_turn()
 /// One thread: takes the lock if it is free. Returns 0 if it was free, else not 0.
-#define MUTEX_WAS_LOCKED(lock) atomicExch((int*)(&(lock)), 1)
+#define MUTEX_WAS_LOCKED(lock) gpusock::compat::exchange_lock((int*)(&(lock)))
 /// One thread: gives the lock back.
 #define MUTEX_UNLOCK(lock) (__threadfence(), (void)atomicExch((int*)(&(lock)), 0))
 

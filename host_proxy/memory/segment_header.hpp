@@ -64,7 +64,7 @@ struct SegmentHeader {
 
   Word rx_consumed;
   Word tx_committed;
-  /// For rings in device memory that is ordinary memory; for others it is in OwnDeviceWords.
+  /// Used if the rings are in the file. If they are in memory of a GPU, OwnDeviceWords has this word.
   Word nic_committed;
   alignas(ringbuf::kWordStride) Credit own_credit;
   std::byte unused[kBytes - 5 * ringbuf::kWordStride - 2 * sizeof(Credit)];
