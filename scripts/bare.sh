@@ -10,6 +10,9 @@ Runs COMMAND as root in a clone of this project's last commit, in a minimal Debi
 anew for every call and removed afterwards. It has its own files, processes and /dev/shm, and the network and the name of this machine.
 Packages come from the Debian mirror that apt uses here, else from deb.debian.org; proxies of apt and of the environment hold there too.
 
+If CCACHE_DIR is set, commands that compile with ccache use that cache. The clone then lies where this folder does (else in
+/root/gpusock), so that the cache knows the sources.
+
   --release R    bookworm (Debian 12, the default) or trixie (Debian 13)
   --keep         leave the root in place, and print where it is
 
@@ -106,6 +109,10 @@ copy_project() {
   fi
 }
 
+bare_cache=/root/.cache/ccache
+clone=/root/gpusock
+[ -z "${CCACHE_DIR:-}" ] || clone=$root
+
 # Unpacks the system, copies the project, and sets environment: what of this machine's holds there.
 fill_root() {
   local name
@@ -114,8 +121,12 @@ fill_root() {
   print_sources >"$bare_root/etc/apt/sources.list"
   print_apt_options >"$bare_root/etc/apt/apt.conf.d/99gpusock-bare"
   cp -L /etc/resolv.conf /etc/hosts "$bare_root/etc/"
-  copy_project "$bare_root/root/gpusock"
-  environment=(HOME=/root "TERM=${TERM:-dumb}" LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
+  copy_project "$bare_root$clone"
+  environment=("CLONE=$clone" HOME=/root "TERM=${TERM:-dumb}" LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
+  if [ -n "${CCACHE_DIR:-}" ]; then
+    mkdir -p "$CCACHE_DIR" "$bare_root$bare_cache"
+    environment+=("SHARED_CACHE=$(realpath "$CCACHE_DIR")" "CCACHE_DIR=$bare_cache" CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1)
+  fi
   for name in CI http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
     [ -z "${!name:-}" ] || environment+=("$name=${!name}")
   done

@@ -14,9 +14,14 @@ mount -t proc proc proc
 mount --rbind /sys sys
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 shm dev/shm
+if [ -n "${SHARED_CACHE:-}" ]; then
+  mount --bind "$SHARED_CACHE" ".$CCACHE_DIR"
+  unset SHARED_CACHE
+fi
 pivot_root . .
 umount -l .
-cd /root/gpusock
+cd "$CLONE"
+unset CLONE
 status=0
 env --default-signal=INT,QUIT "$@" || status=$?
 exit $status

@@ -32,6 +32,8 @@ main() {
   : >>"$out/results.txt"
   echo "$of" >"$out/of.txt"
   forget_results ${chosen//,/ }
+  # What one step has compiled, others need not, in a bare root as well. (Debug information may name the root that came first.)
+  export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ccache} CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   say "steps, in the order in which they end; their output is in out/prove/logs"
   prove_all
   print_page | tee "$out/page.txt"

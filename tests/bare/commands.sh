@@ -126,7 +126,7 @@ main() {
     *) sed -n 2p "$0" >&2; exit 2 ;;
   esac
   # Kept as it is: a bundle is tried in it later. One file system, and without the project and what it builds.
-  tar --one-file-system --exclude=./root -cf /root/system.tar -C / . 2>/dev/null
+  tar --one-file-system --exclude=./root --exclude="./${PWD#/}" -cf /root/system.tar -C / . 2>/dev/null
   out=/root/bare-commands # not in the project: that is as a clone is
   mkdir -p "$out/logs"
   : >"$out/results.txt"
