@@ -4,7 +4,7 @@
 main() {
   [ $# -eq 0 ] || misuse "coverage takes no arguments"
   needs_sources coverage
-  require_packages "${build_packages[@]}" "${test_packages[@]}" gcovr
+  require_packages "${build_packages[@]}" "${test_packages[@]}" "${coverage_packages[@]}"
   with_tests=ON
   local folder lines=() failed=()
   phase "building" build coverage all tests/fuzz/all

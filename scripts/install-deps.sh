@@ -4,6 +4,12 @@
 main() {
   [ $# -eq 0 ] || misuse "install-deps takes no arguments"
   needs_sources install-deps
-  require_packages "${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${rdma_packages[@]}"
+  local list packages=()
+  for list in $(compgen -A variable | grep '_packages$'); do
+    local -n names=$list
+    packages+=("${names[@]}")
+  done
+  readarray -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+  require_packages "${packages[@]}"
   say "all packages are installed"
 }

@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 check_packages=(dataset-fashion-mnist doxygen libgmock-dev libgtest-dev python3)
 docs_packages=(doxygen)
+coverage_packages=(gcovr)
 package_packages=(dpkg-dev fakeroot file help2man)
 fuzz_packages=(clang libclang-rt-dev)
 lint_packages=(clang clang-tidy codespell doxygen git)

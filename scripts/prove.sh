@@ -24,7 +24,7 @@ main() {
   check_chosen "${all_steps[@]}"
   [ -z "$chosen" ] || chosen+=,gcc # it builds what most others run
   needs_sources prove
-  require_packages "${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}" clang-tidy gcovr
+  require_packages "${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}" "${lint_packages[@]}" "${coverage_packages[@]}"
   out=$root/out/prove
   of=$(project_commit)
   { [[ $of != *-dirty ]] && results_stay "$of"; } || rm -rf "$out"
