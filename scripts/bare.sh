@@ -125,7 +125,7 @@ fill_root() {
   environment=("CLONE=$clone" HOME=/root "TERM=${TERM:-dumb}" LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
   if [ -n "${CCACHE_DIR:-}" ]; then
     mkdir -p "$CCACHE_DIR" "$bare_root$bare_cache"
-    environment+=("SHARED_CACHE=$(realpath "$CCACHE_DIR")" "CCACHE_DIR=$bare_cache" CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1)
+    environment+=("SHARED_CACHE=$(realpath "$CCACHE_DIR")" "CCACHE_DIR=$bare_cache" "CCACHE_BASEDIR=$root" CCACHE_NOHASHDIR=1)
   fi
   for name in CI http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
     [ -z "${!name:-}" ] || environment+=("$name=${!name}")
