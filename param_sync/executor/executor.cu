@@ -246,7 +246,9 @@ struct Executor::Impl {
 
   /// Uses the context's own stream, since a run may be in flight on the executor's.
   void give_up() {
-    if (!channels.empty() && !failed()) gpusock::launch(context, {}, fail_by_argument, run());
+    if (channels.empty() || failed()) return;
+    gave_up = true;
+    gpusock::launch(context, {}, fail_by_argument, run());
   }
 
   gpusock::Endpoint as_ours(gpusock::Endpoint at) const {
@@ -381,6 +383,7 @@ struct Executor::Impl {
   std::vector<Exchange> resident;
   Residence residence;
   bool resident_started = false;
+  bool gave_up = false;       // give_up() has launched its kernel
   std::uint64_t started = 0;  // how many runs
 };
 
@@ -392,8 +395,9 @@ Executor::Executor(gpusock::Context& context, const Settings& settings, std::vec
 
 Executor::~Executor() {
   // If a run is in flight on the executor's stream, the context's own stream closes the sockets, which ends its calls.
+  // So does it after give_up(), whose kernel tells the peers there: the sockets close after the last words.
   try {
-    gpusock::Stream* const free_stream = impl_->stream.idle() ? &impl_->stream : nullptr;
+    gpusock::Stream* const free_stream = impl_->stream.idle() && !impl_->gave_up ? &impl_->stream : nullptr;
     if (impl_->resident_started && free_stream == nullptr) {  // relaxed: it only ends waits
       SystemWord(*impl_->residence.stop).store(1, cuda::memory_order_relaxed);
     }
