@@ -544,7 +544,7 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.leading = rank.programs[tensor.schedule].leading;
     exchange.gives_way = residence.in_order && !all.empty();
     if (residence.credits != 0 && !rank.programs[tensor.schedule].grants_additions) {
-      throw gpusock::Error(EINVAL, "slots: the schedule " + rank.schedules[tensor.schedule].scheme + " has none");
+      throw gpusock::Error(EINVAL, "credits: the schedule " + rank.schedules[tensor.schedule].scheme + " has none");
     }
     exchange.credits = residence.credits;
     exchange.credits_taken = rank.credits_taken.data();

@@ -81,7 +81,7 @@ struct Residence {
   bool in_order = true;             ///< sends of a tensor wait while an earlier tensor in the list has data to send
   std::uint64_t traced_steps = 0;   ///< how many steps are traced, from the first one
   std::uint64_t credits = 0;  ///< how many messages may be on their way to be added here at a time, for all tensors
-                              ///< together; 0: any number. Needs schedules with as many slots
+                              ///< together; 0: any number. Needs schedules with as many credits
   codec::AnyCodec codec{};    ///< a codec other than dense needs parameter servers whose weights are apart
   unsigned executors_on_device = 1;  ///< executors with resident lanes on this device at the same time
 };

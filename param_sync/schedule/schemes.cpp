@@ -14,20 +14,20 @@ namespace param_sync::schedule {
 // The generators of the schemes. Each file says what its generator does. generate() has checked the arguments. Chunks
 // that do not divide evenly are shared out so that the parts of two ranks differ by one chunk at most; a part may be
 // empty.
-Schedule mesh(int nodes, int chunks);                              // mesh.cpp
-Schedule ring(int nodes, int chunks);                              // ring.cpp
-Schedule segmented_ring(int nodes, int chunks, int lanes);         // ring.cpp
-Schedule chain(int nodes, int chunks);                             // chain.cpp
-Schedule halving_doubling(int nodes, int chunks);                  // recursive.cpp
-Schedule butterfly(int nodes, int chunks);                         // recursive.cpp
-Schedule binary_tree(int nodes, int chunks);                       // tree.cpp
-Schedule double_binary_tree(int nodes, int chunks);                // tree.cpp
-Schedule split_stream(int nodes, int chunks, int stripes);         // tree.cpp
-Schedule hierarchical(int nodes, int chunks, int group_size);      // hierarchical.cpp
-Schedule parameter_server(int nodes, int chunks, int slots);       // server.cpp
-Schedule even_parameter_server(int nodes, int chunks, int slots);  // server.cpp
-Schedule byteps(int workers, int chunks, int summation_nodes);     // server.cpp
-Schedule blink(const Topology& topology, int chunks);              // blink.cpp
+Schedule mesh(int nodes, int chunks);                                // mesh.cpp
+Schedule ring(int nodes, int chunks);                                // ring.cpp
+Schedule segmented_ring(int nodes, int chunks, int lanes);           // ring.cpp
+Schedule chain(int nodes, int chunks);                               // chain.cpp
+Schedule halving_doubling(int nodes, int chunks);                    // recursive.cpp
+Schedule butterfly(int nodes, int chunks);                           // recursive.cpp
+Schedule binary_tree(int nodes, int chunks);                         // tree.cpp
+Schedule double_binary_tree(int nodes, int chunks);                  // tree.cpp
+Schedule split_stream(int nodes, int chunks, int stripes);           // tree.cpp
+Schedule hierarchical(int nodes, int chunks, int group_size);        // hierarchical.cpp
+Schedule parameter_server(int nodes, int chunks, int credits);       // server.cpp
+Schedule even_parameter_server(int nodes, int chunks, int credits);  // server.cpp
+Schedule byteps(int workers, int chunks, int summation_nodes);       // server.cpp
+Schedule blink(const Topology& topology, int chunks);                // blink.cpp
 
 namespace {
 
@@ -59,9 +59,9 @@ std::vector<int> some_for_each(const Request& request) {
 
 const Scheme kSchemes[] = {
     {.name = "ps",
-     .make = [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks, r.slots); },
+     .make = [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks, r.credits); },
      .chunks = sixteen_for_each,
-     .settings = {Setting::slots},
+     .settings = {Setting::credits},
      .moves = Moves::weights},
     {.name = "mesh",
      .make = [](const Request& r, int chunks) { return mesh(r.nodes, chunks); },
@@ -103,9 +103,9 @@ const Scheme kSchemes[] = {
      .chunks = sixteen_for_each,
      .settings = {Setting::summation_nodes}},
     {.name = "ps:even",
-     .make = [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.slots); },
+     .make = [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.credits); },
      .chunks = one_for_each,
-     .settings = {Setting::slots},
+     .settings = {Setting::credits},
      .moves = Moves::weights},
     {.name = "blink",
      .make = [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
@@ -179,7 +179,7 @@ std::vector<std::string> schemes_with(Setting setting) {
   return all;
 }
 
-bool has_slots(const std::string& scheme) { return uses(scheme, Setting::slots); }
+bool has_credits(const std::string& scheme) { return uses(scheme, Setting::credits); }
 
 bool needs_settings(const std::string& scheme) {
   return uses(scheme, Setting::group_size) || uses(scheme, Setting::summation_nodes) || uses(scheme, Setting::topology);
@@ -215,9 +215,10 @@ Schedule generate(const std::string& name, const Request& request) {
                         request.summation_nodes, request.nodes, request.nodes));
     require(request.nodes + request.summation_nodes <= kNodesMax, fmt::format("more than {} ranks", kNodesMax));
   }
-  require(request.slots == 0 || (scheme.uses(Setting::slots) && request.slots > 0 && request.slots < request.nodes),
-          fmt::format("{} slots for the {} nodes that send to an owner of {}: give it no more slots than that",
-                      request.slots, request.nodes - 1, fmt::join(schemes_with(Setting::slots), " or ")));
+  require(
+      request.credits == 0 || (scheme.uses(Setting::credits) && request.credits > 0 && request.credits < request.nodes),
+      fmt::format("{} credits for the {} nodes that send to an owner of {}: give it no more credits than that",
+                  request.credits, request.nodes - 1, fmt::join(schemes_with(Setting::credits), " or ")));
   require(request.owner >= 0 && (request.owner < request.nodes || !scheme.uses(Setting::owner)),
           fmt::format("{} has ranks 0 to {}, not {}", name, request.nodes - 1, request.owner));
   if (scheme.uses(Setting::topology)) {

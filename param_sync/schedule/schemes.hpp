@@ -19,13 +19,13 @@ struct Request {
   int stripes = 4;          ///< splitstream
   int lanes = 2;            ///< ring:segmented
   int summation_nodes = 0;  ///< byteps
-  int slots = 0;            ///< ps, ps:even: at most so many nodes send to one owner at a time; 0: any number
+  int credits = 0;          ///< ps, ps:even: at most so many nodes send to one owner at a time; 0: any number
   int owner = 0;            ///< adam-fc: the server's rank
   const Topology* topology = nullptr;  ///< blink
 };
 
 /// What only some schemes use of a Request.
-enum class Setting : std::uint8_t { group_size, stripes, lanes, summation_nodes, slots, owner, topology };
+enum class Setting : std::uint8_t { group_size, stripes, lanes, summation_nodes, credits, owner, topology };
 
 /// True if the scheme uses the setting. False where there is no such scheme, as for all predicates here.
 bool uses(const std::string& scheme, Setting setting);
@@ -33,8 +33,8 @@ bool uses(const std::string& scheme, Setting setting);
 /// The schemes that use it, in the order of scheme_names() and factor_scheme_names().
 std::vector<std::string> schemes_with(Setting setting);
 
-/// True if the scheme uses Request::slots.
-bool has_slots(const std::string& scheme);
+/// True if the scheme uses Request::credits.
+bool has_credits(const std::string& scheme);
 
 /// True if the scheme has no default for one of its settings that means something on any network: groups, links, or
 /// ranks that only sum.

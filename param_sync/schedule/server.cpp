@@ -42,27 +42,27 @@ using Wave = std::vector<Owned>;
 // Pushes and pulls have separate lanes and channels, so that a wave can be pulled while the next one is pushed.
 constexpr int kPushLane = 0, kSumLane = 1, kPublishLane = 2, kPullLane = 3;
 constexpr int kPushChannel = 0, kPullChannel = 1;
-// With slots, grants have a lane and a channel of their own, and pushes have a lane for each owner. So a worker that
-// has one owner's slot can push while it still waits for another owner's slot.
+// With credits, grants have a lane and a channel of their own, and pushes have a lane for each owner. So a worker that
+// has one owner's credit can push while it still waits for another owner's credit.
 constexpr int kGrantLane = 4, kGrantedLanes = 5;
 constexpr int kGrantChannel = 2;
 
-/// Lets workers push: all at once, or, with `slots`, so many at a time to each owner, in the order in which it adds.
-/// When an owner has added a push, it grants the slot of that push to the next one.
+/// Lets workers push: all at once, or, with `credits`, so many at a time to each owner, in the order in which it adds.
+/// When an owner has added a push, it grants the credit of that push to the next one.
 class Pushes {
  public:
-  Pushes(Builder& builder, int ranks, int slots)
-      : builder_(builder), slots_(static_cast<std::size_t>(slots)), taken_(static_cast<std::size_t>(ranks)) {}
+  Pushes(Builder& builder, int ranks, int credits)
+      : builder_(builder), credits_(static_cast<std::size_t>(credits)), taken_(static_cast<std::size_t>(ranks)) {}
 
   void push(const Owned& owned, int worker, int sum_lane, Take take) {
     const int owner = owned.owner;
     int lane = kPushLane;
     std::vector<OpRef>& taken = taken_[static_cast<std::size_t>(owner)];
-    if (slots_ != 0) {
+    if (credits_ != 0) {
       const auto ranks = static_cast<int>(taken_.size());
       lane = kGrantedLanes + (worker - owner + ranks) % ranks;
       std::vector<OpRef> before;
-      if (taken.size() >= slots_) before.push_back(taken[taken.size() - slots_]);
+      if (taken.size() >= credits_) before.push_back(taken[taken.size() - credits_]);
       builder_.signal(owner, kGrantLane, worker, owned.range, kGrantChannel, before);
       builder_.await_signal(worker, lane, owner, owned.range, kGrantChannel);
     }
@@ -73,7 +73,7 @@ class Pushes {
 
  private:
   Builder& builder_;
-  std::size_t slots_;                      // 0: no limit
+  std::size_t credits_;                    // 0: no limit
   std::vector<std::vector<OpRef>> taken_;  // by owner: the ops that add pushes
 };
 
@@ -89,8 +89,9 @@ void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
   }
 }
 
-void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies, int slots) {
-  Pushes pushes(builder, ranks, slots);
+void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies,
+                   int credits) {
+  Pushes pushes(builder, ranks, credits);
   for (const Wave& wave : waves) {
     std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // a summation node copies what arrives first
     std::fill_n(has_data.begin(), workers, true);
@@ -145,8 +146,8 @@ std::uint64_t position_of(int chunk, int chunks) {
 
 /// A parameter server whose owners are the nodes themselves. Workers send gradients to the owners, which sum them,
 /// apply the optimizer and send the weights back. Consistent hashing shares the chunks out (consistent_hash.hpp). An
-/// owner serves its ranges one by one: it sends one back while it receives the next. `slots`: see Request.
-Schedule parameter_server(int nodes, int chunks, int slots) {
+/// owner serves its ranges one by one: it sends one back while it receives the next. `credits`: see Request.
+Schedule parameter_server(int nodes, int chunks, int credits) {
   Builder builder("ps", nodes, chunks, Result::parameter_server);
   const std::vector<Owned> ranges = owned_ranges(nodes, chunks);
   std::vector<Wave> waves;
@@ -156,18 +157,18 @@ Schedule parameter_server(int nodes, int chunks, int slots) {
     if (wave == waves.size()) waves.emplace_back();
     waves[wave].push_back(owned);
   }
-  push_and_pull(builder, waves, nodes, nodes, true, slots);
+  push_and_pull(builder, waves, nodes, nodes, true, credits);
   return std::move(builder).finish();
 }
 
 /// A parameter server whose owners have one part each, all of the same size. An owner sums, applies the optimizer and
-/// sends the weights back in one lane, so that a node needs three lanes in all. `slots`: see Request.
-Schedule even_parameter_server(int nodes, int chunks, int slots) {
+/// sends the weights back in one lane, so that a node needs three lanes in all. `credits`: see Request.
+Schedule even_parameter_server(int nodes, int chunks, int credits) {
   constexpr int kServe = kSumLane, kPull = kPullLane;  // lanes, in addition to those that push
   Builder builder("ps:even", nodes, chunks, Result::parameter_server);
   Wave wave;
   for (int owner = 0; owner < nodes; ++owner) wave.push_back({owner, part_of({0, chunks}, owner, nodes)});
-  Pushes pushes(builder, nodes, slots);
+  Pushes pushes(builder, nodes, credits);
   for_each_pair(wave, nodes, nodes,
                 [&](const Owned& owned, int worker) { pushes.push(owned, worker, kServe, Take::reduce); });
   for (const Owned& owned : wave) builder.apply(owned.owner, kServe, owned.range);

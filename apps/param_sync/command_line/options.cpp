@@ -130,7 +130,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.bytes("--fuse", config.fuse_bytes, "Exchanges neighbouring layers of at most so many bytes together", 0,
                   kFuseBytesMax);
   arguments
-      .number("--slots", config.slots,
+      .number("--credits", config.credits,
               "With --scheme ps or ps:even: so many nodes send gradients to one owner at a time", 1, kNodesMax - 1)
       .shown_default("any number");
   arguments
@@ -241,11 +241,11 @@ std::string misuse(const Config& config) {
            "numbers that it prints";
   }
   if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
-  if (config.slots != 0 && !all_parts(config.scheme, schedule::has_slots))
-    return fmt::format("--slots is for --scheme {}",
-                       fmt::join(schedule::schemes_with(schedule::Setting::slots), " and "));
-  if (config.slots >= config.nodes && config.slots != 0) {
-    return fmt::format("--slots {}: of --nodes {} only {} send to an owner", config.slots, config.nodes,
+  if (config.credits != 0 && !all_parts(config.scheme, schedule::has_credits))
+    return fmt::format("--credits is for --scheme {}",
+                       fmt::join(schedule::schemes_with(schedule::Setting::credits), " and "));
+  if (config.credits >= config.nodes && config.credits != 0) {
+    return fmt::format("--credits {}: of --nodes {} only {} send to an owner", config.credits, config.nodes,
                        config.nodes - 1);
   }
   if (config.budget_bytes != 0 && !all_parts(config.scheme, has_budget)) {
@@ -253,7 +253,7 @@ std::string misuse(const Config& config) {
                        config.scheme);
   }
   if (config.budget_bytes != 0 && config.serial) return "--serial sends nothing that --budget could limit";
-  if (config.budget_bytes != 0 && config.slots != 0) return "--budget and --slots exclude each other";
+  if (config.budget_bytes != 0 && config.credits != 0) return "--budget and --credits exclude each other";
   if (config.budget_bytes != 0 && !config.checkpoint_folder.empty()) {
     return "--budget and --checkpoint exclude each other: checkpoints do not hold the changes that were not sent yet";
   }
@@ -343,7 +343,7 @@ std::vector<std::string> to_arguments(const Config& config) {
     arguments.insert(arguments.end(), {"--budget", std::to_string(config.budget_bytes)});
   }
   if (chooses_by_prices(config.scheme)) arguments.insert(arguments.end(), {"--prices", prices_text(config.prices)});
-  if (config.slots != 0) arguments.insert(arguments.end(), {"--slots", std::to_string(config.slots)});
+  if (config.credits != 0) arguments.insert(arguments.end(), {"--credits", std::to_string(config.credits)});
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});

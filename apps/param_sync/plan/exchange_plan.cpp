@@ -129,7 +129,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   plan.schemes = choose_schemes(config, layout);
   int channels = 0;
   for (const Bucket& fused : fuse_layers(layout, plan.schemes, config.fuse_bytes)) {
-    ExchangeShape shape = ExchangeShape::of(layout, fused.first_layer, config.batch, config.slots);
+    ExchangeShape shape = ExchangeShape::of(layout, fused.first_layer, config.batch, config.credits);
     shape.parameters = fused.parameters;
     try {
       add_exchanges(plan, fused, shape, channels);

@@ -16,7 +16,7 @@ constexpr std::uint32_t kChunkFloatsMin = 256;  // smaller chunks cost more in h
 schedule::Request request_of(const ExchangeShape& shape) {
   schedule::Request request;
   request.nodes = shape.nodes;
-  request.slots = shape.slots;
+  request.credits = shape.credits;
   return request;
 }
 
@@ -44,9 +44,9 @@ std::uint64_t sent_bytes(const LayerExchange& exchange, int rank) {
 
 }  // namespace
 
-ExchangeShape ExchangeShape::of(const Layout& layout, int layer, std::uint32_t batch, int slots) {
+ExchangeShape ExchangeShape::of(const Layout& layout, int layer, std::uint32_t batch, int credits) {
   const Layer& own = layout[layer];
-  return {layout.nodes, slots, batch, layer, own.parameters(), own.inputs(), own.outputs()};
+  return {layout.nodes, credits, batch, layer, own.parameters(), own.inputs(), own.outputs()};
 }
 
 bool is_of_factors(const std::string& scheme) { return schedule::moves_factors(scheme); }

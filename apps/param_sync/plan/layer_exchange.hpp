@@ -27,14 +27,14 @@ struct LayerExchange {
 /// What the schedules of a layer's exchanges depend on.
 struct ExchangeShape {
   int nodes = 1;
-  int slots = 0;
+  int credits = 0;
   std::uint32_t batch = 0;  ///< samples of a step on each node
   int layer = 0;            ///< the first layer
   std::uint32_t parameters = 0;
   std::uint32_t inputs = 0;  ///< of a single layer
   std::uint32_t outputs = 0;
 
-  static ExchangeShape of(const Layout& layout, int layer, std::uint32_t batch, int slots);
+  static ExchangeShape of(const Layout& layout, int layer, std::uint32_t batch, int credits);
 };
 
 /// True if the scheme moves factors.

@@ -111,7 +111,7 @@ std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layo
   try {
     for (int layer = 0; layer < layout.size(); ++layer) {
       const std::string& part = parts.size() == 1 ? parts.front() : parts.at(static_cast<std::size_t>(layer));
-      const ExchangeShape shape = ExchangeShape::of(layout, layer, config.batch, config.slots);
+      const ExchangeShape shape = ExchangeShape::of(layout, layer, config.batch, config.credits);
       if (part == kHybridScheme) {
         schemes.push_back(choose_hybrid(shape));
       } else if (part == kAutoScheme) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The scheme by which each layer is exchanged. It depends only on --scheme, --prices, --slots, the model, the
+/// @file The scheme by which each layer is exchanged. It depends only on --scheme, --prices, --credits, the model, the
 /// batch and the number of nodes, so all nodes choose alike. When they connect, they compare their choices for each
 /// layer.
 

@@ -58,7 +58,7 @@ std::string field_name(RunSetting field) {
     case RunSetting::scheme:
       return "--scheme (or --prices, by which auto chooses)";
     case RunSetting::transfer:
-      return "--fuse, --slots or --budget";
+      return "--fuse, --credits or --budget";
     case RunSetting::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
     case RunSetting::rank:

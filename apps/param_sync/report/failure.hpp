@@ -41,7 +41,7 @@ enum class RunSetting : std::uint32_t {
   seed,
   optimizer,
   scheme,      ///< of each layer
-  transfer,    ///< --fuse, --slots, --budget
+  transfer,    ///< --fuse, --credits, --budget
   first_step,  ///< the step that --resume has found
   rank         ///< not a setting: two nodes claim one rank, or a node listens at another one's address
 };

@@ -69,7 +69,7 @@ class Positions {
   }
 
   /// Follows waits within the lane's rank, and returns the last lane: the given one if it waits for none. A lane that
-  /// waits for a slot waits for a lane that has not yet added a message which has one.
+  /// waits for a credit waits for a lane that has not yet added a message which has one.
   LaneAt behind_others(LaneAt at) const {
     std::set<LaneAt> seen;
     while (seen.insert(at).second) {
@@ -81,7 +81,7 @@ class Positions {
         break;
       }
       if (const Op& op = ops(at)[static_cast<std::size_t>(place(at).index)]; op.is_signal() && op.sends()) {
-        at = slot_holder(at.rank).value_or(at);
+        at = credit_holder(at.rank).value_or(at);
       }
     }
     return at;
@@ -130,8 +130,8 @@ class Positions {
   }
 
  private:
-  /// Returns a lane of this rank that waits for a message which has a slot.
-  std::optional<LaneAt> slot_holder(int rank) const {
+  /// Returns a lane of this rank that waits for a message which has a credit.
+  std::optional<LaneAt> credit_holder(int rank) const {
     for (const LaneAt& at : lanes()) {
       const Place now = place(at);
       const auto next = ops(at).begin() + now.index;
@@ -142,7 +142,7 @@ class Positions {
     return std::nullopt;
   }
 
-  /// Returns how many messages the lane's rank has given a slot, in the lane's exchange and pass.
+  /// Returns how many messages the lane's rank has given a credit, in the lane's exchange and pass.
   std::ptrdiff_t granted(const LaneAt& at, const Place& now) const {
     std::ptrdiff_t count = 0;
     for (int lane = 0; lane < lane_count(at.bucket, at.rank); ++lane) {

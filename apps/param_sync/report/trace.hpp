@@ -31,7 +31,7 @@ enum class Activity : std::uint8_t {
   publish,       ///< sends weights
   pull,          ///< waits for weights, and takes them
   pull_publish,  ///< the same, and sends them on
-  grant,         ///< waits for a slot, and lets another node push
+  grant,         ///< waits for a credit, and lets another node push
   grant_wait     ///< waits until it may push
 };
 

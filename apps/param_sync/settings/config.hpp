@@ -39,7 +39,7 @@ struct Config {
   ExchangePrices prices;
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes
-  int slots = 0;                         ///< at most so many nodes send gradients to one owner at a time; 0: any number
+  int credits = 0;                       ///< at most so many nodes send gradients to one owner at a time; 0: any number
   std::uint64_t budget_bytes = 0;        ///< limit of what a node sends in a step, the largest changes first; 0: none
   bool priority = true;                  ///< what the next forward pass needs first is sent first
   bool overlap = true;                   ///< gradients are sent while those of other layers are still computed

@@ -67,7 +67,7 @@ void Node::Impl::prepare_residents() {
   residence.failed = memory.failed.data();
   residence.stop = memory.stop.data();
   residence.in_order = config.priority;
-  residence.credits = static_cast<std::uint64_t>(config.slots);
+  residence.credits = static_cast<std::uint64_t>(config.credits);
   if (config.budget_bytes != 0) residence.codec = codec::TopKSettings{config.budget_bytes};
   residence.traced_steps = traced_steps;
   residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;

@@ -28,7 +28,7 @@ class Misuse(unittest.TestCase):
         self.refused("--scheme: '' is no scheme", "--scheme", "ps,,ring")
         self.refused("--scheme: 'ps,ring' has 2 schemes, but the model has 3 layers", "--scheme", "ps,ring")
         self.refused("--scheme: 'direct' is no scheme; there are: ps", "--scheme", "direct")
-        self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ps,sfb,ps", "--slots", 1)
+        self.refused("--credits is for --scheme ps and ps:even", "--scheme", "ps,sfb,ps", "--credits", 1)
         self.refused("--budget is for --scheme ps and ps:even", "--scheme", "hybrid", "--budget", "10K")
         self.refused("--prices is for --scheme auto", "--scheme", "hybrid", "--prices", "1,2,3,4,5")
         self.refused("--prices measured is for nodes that this command starts", "--serial", "--scheme", "auto", "--prices", "measured")
@@ -37,12 +37,12 @@ class Misuse(unittest.TestCase):
         for prices in ("0,0,1e9,1e9,1e-9", "1e300,0,1,1,1", "1e999,0,1,1,1", "0,0,1,1,nan"):
             self.refused("the first two numbers are from 0 to 1e+12, the last three from 0.001 to 1e+12", "--scheme", "auto", "--prices", prices)
         self.refused("--fuse", "--scheme", "ps", "--fuse", "2G")
-        self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
-        self.refused("--slots 4: of --nodes 4 only 3 send", "--scheme", "ps", "--slots", 4)
+        self.refused("--credits is for --scheme ps and ps:even", "--scheme", "ring", "--credits", 1)
+        self.refused("--credits 4: of --nodes 4 only 3 send", "--scheme", "ps", "--credits", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
         self.refused("--trace-steps needs --trace FILE", "--trace-steps", 3)
         self.refused("--budget is for --scheme ps and ps:even", "--scheme", "ring", "--budget", "10K")
-        self.refused("--budget and --slots exclude", "--scheme", "ps", "--budget", "10K", "--slots", 1)
+        self.refused("--budget and --credits exclude", "--scheme", "ps", "--budget", "10K", "--credits", 1)
         self.refused("--budget and --checkpoint exclude", "--scheme", "ps", "--budget", "10K", "--checkpoint", "/tmp/none")
 
     def test_two_results_in_one_file_are_refused_by_the_names_of_their_options(self):

@@ -208,11 +208,11 @@ class Modes(unittest.TestCase):
                 untraced = results(*computes_much, "--in-process", *options)
                 self.assertLessEqual(untraced["hidden_share"], shown + 0.3)
 
-    def test_with_one_slot_an_owner_gets_one_message_at_a_time(self):
+    def test_with_one_credit_an_owner_gets_one_message_at_a_time(self):
         """Of all layers together; the weights are the same."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "report.json"
-            spans, _ = self.trace("--in-process", "--scheme", "ps:even", "--slots", 1, "--json", file)
+            spans, _ = self.trace("--in-process", "--scheme", "ps:even", "--credits", 1, "--json", file)
             self.assertEqual(json.loads(file.read_text())["weights_hash"], self.weights(3, "--serial"))
         for (step, owner), events in spans.items():
             begins = sorted(event["ts"] for rank in range(3) for event in spans[step, rank]

@@ -184,7 +184,7 @@ TEST(Execution, AddsInTheOrderOfRanksWhereALaneHasAllTerms) {
       for (int rank = 0; rank < kNodes; ++rank)
         EXPECT_EQ(got[static_cast<std::size_t>(rank)], wanted) << scheme << rank;
     }
-    if (schedule::has_slots(scheme)) {
+    if (schedule::has_credits(scheme)) {
       EXPECT_EQ(results_of(make(scheme, kNodes, 0, 2), gpusock::LinkKind::tcp, settings, kCount)[0], wanted) << scheme;
     }
   }

@@ -228,8 +228,8 @@ TEST(Resident, TracesTheFirstStepsOfEachLane) {
 }
 
 /// Counts the messages that a rank lets come and adds, all tensors together.
-struct Slots {
-  explicit Slots(Training& of, int at) : training(of), rank(at) {}
+struct MessageCounts {
+  explicit MessageCounts(Training& of, int at) : training(of), rank(at) {}
 
   /// By lane of both tensors: ops of one kind.
   template <class Is>
@@ -265,25 +265,25 @@ struct Slots {
 };
 
 /// Rank 1's gradients come late, and it is the first one from which rank 0 takes any. Until then as many other messages
-/// are on their way to rank 0 as there are slots, in both tensors together. Afterwards never more.
-TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
+/// are on their way to rank 0 as there are credits, in both tensors together. Afterwards never more.
+TEST(Resident, AsManyMessagesAsCreditsAreOnTheirWayToAnOwner) {
   constexpr int kNodes = 4;
-  constexpr std::uint64_t kSlots = 2;
-  Training training(executor_test::make("ps:even", kNodes, 0, kSlots));
-  training.start({.steps = 1, .traced_steps = 1, .credits = kSlots});
+  constexpr std::uint64_t kCredits = 2;
+  Training training(executor_test::make("ps:even", kNodes, 0, kCredits));
+  training.start({.steps = 1, .traced_steps = 1, .credits = kCredits});
   for (int tensor = 0; tensor < kTensors; ++tensor) {
     for (const int rank : {0, 2, 3}) training.hand_over_tensor(rank, tensor);
   }
-  const Slots owner(training, 0);
-  while (owner.granted() < kSlots) ASSERT_FALSE(training.ranks.executor(0).failure().has_value());
-  EXPECT_EQ(owner.granted(), kSlots);
+  const MessageCounts owner(training, 0);
+  while (owner.granted() < kCredits) ASSERT_FALSE(training.ranks.executor(0).failure().has_value());
+  EXPECT_EQ(owner.granted(), kCredits);
   for (int tensor = 0; tensor < kTensors; ++tensor) training.hand_over_tensor(1, tensor);
   training.end();
   for (int rank = 0; rank < kNodes; ++rank) {
     EXPECT_EQ(training.weights(rank), weights_of(kNodes)) << rank;
-    const Slots slots(training, rank);
-    const auto grants = slots.traced([](const schedule::Op& op) { return op.is_signal() && op.sends(); });
-    const auto additions = slots.traced([](const schedule::Op& op) { return op.reduces(); });
+    const MessageCounts counts(training, rank);
+    const auto grants = counts.traced([](const schedule::Op& op) { return op.is_signal() && op.sends(); });
+    const auto additions = counts.traced([](const schedule::Op& op) { return op.reduces(); });
     ASSERT_EQ(grants.size(), additions.size());
     for (const executor::TracedOp& grant : grants) {
       const auto before = [&](std::uint64_t time_ns) { return time_ns <= grant.end_ns; };
@@ -291,7 +291,7 @@ TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
                                          [&](const auto& op) { return before(op.end_ns); });
       const auto added = std::count_if(additions.begin(), additions.end(),
                                        [&](const auto& op) { return before(op.end_ns); });
-      EXPECT_LE(granted - added, static_cast<std::ptrdiff_t>(kSlots)) << rank;
+      EXPECT_LE(granted - added, static_cast<std::ptrdiff_t>(kCredits)) << rank;
     }
   }
 }

@@ -8,11 +8,11 @@ namespace executor_test {
 inline constexpr std::uint64_t kTimeoutNs = 60'000'000'000;
 
 /// `nodes` workers; byteps has a summation node, too.
-inline param_sync::schedule::Schedule make(const std::string& scheme, int nodes, int chunks = 0, int slots = 0) {
+inline param_sync::schedule::Schedule make(const std::string& scheme, int nodes, int chunks = 0, int credits = 0) {
   param_sync::schedule::Request request;
   request.nodes = nodes;
   request.chunks = chunks;
-  request.slots = slots;
+  request.credits = credits;
   request.group_size = 2;
   request.stripes = 2;
   request.summation_nodes = scheme == "byteps" ? 1 : 0;

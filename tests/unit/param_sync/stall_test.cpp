@@ -98,12 +98,12 @@ TEST(LaneStall, ALaneThatBeginsAfterAnotherMayWaitForRoom) {
   EXPECT_THAT(describe(stall, 1.5), HasSubstr("rank 2 waited for rank 3 to take gradients of step 1"));
 }
 
-// Rank 3 would let rank 0 send of the first layer, but its only slot is taken: rank 1 has not sent of the second one.
-TEST(LaneStall, ALaneThatWaitsForASlotWaitsForTheRankThatHasIt) {
+// Rank 3 would let rank 0 send of the first layer, but its only credit is taken: rank 1 has not sent of the second one.
+TEST(LaneStall, ALaneThatWaitsForACreditWaitsForTheRankThatHasIt) {
   Config config;
   config.nodes = 4;
   config.scheme = "ps:even";
-  config.slots = 1;
+  config.credits = 1;
   const ExchangePlan plan = make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8, 2}, 4));
   // By layer: what it adds and publishes, what it pulls, grants, and pushes to three owners.
   const auto waiting = [](int rank, std::uint64_t added, std::uint64_t granted) {

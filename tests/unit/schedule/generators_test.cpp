@@ -75,11 +75,11 @@ TEST(Generators, TheTableSaysWhatASchemeIsLike) {
       for (const int chunks : chunks_to_try(scheme, request)) EXPECT_GT(chunks, 0) << scheme;
     }
   }
-  EXPECT_EQ(schemes_with(Setting::slots), (std::vector<std::string>{"ps", "ps:even"}));
+  EXPECT_EQ(schemes_with(Setting::credits), (std::vector<std::string>{"ps", "ps:even"}));
   EXPECT_EQ(schemes_with(Setting::topology), (std::vector<std::string>{"blink"}));
   EXPECT_TRUE(needs_settings("byteps") && needs_settings("blink") && needs_settings("hierarchical"));
   EXPECT_FALSE(needs_settings("ps") || needs_settings("splitstream") || needs_settings("no scheme"));
-  EXPECT_FALSE(moves("no scheme", Moves::sums) || moves_factors("no scheme") || has_slots("no scheme"));
+  EXPECT_FALSE(moves("no scheme", Moves::sums) || moves_factors("no scheme") || has_credits("no scheme"));
 }
 
 TEST(Generators, AnyNumberOfChunksIsRight) {
@@ -389,7 +389,7 @@ TEST(Generators, ParameterServerSendsARangeToItsOwnerOnce) {
 
 /// Exactly so many nodes may send to an owner, whatever the timing, and a node waits for its turn for so many others at
 /// most.
-TEST(Generators, SlotsBoundTheSendersOfAnOwnerAndTheirWait) {
+TEST(Generators, CreditsBoundTheSendersOfAnOwnerAndTheirWait) {
   for (const std::string scheme : {"ps", "ps:even"}) {
     for (const int nodes : {2, 3, 4, 5, 8, 16}) {
       if (kFew && nodes > 5) continue;
@@ -397,16 +397,16 @@ TEST(Generators, SlotsBoundTheSendersOfAnOwnerAndTheirWait) {
       request.nodes = nodes;
       request.chunks = 4 * nodes;
       const Counts without = counts_of(generate(scheme, request));
-      for (const int slots : {1, 2, 3, nodes - 1}) {
-        if (slots >= nodes) continue;
-        request.slots = slots;
+      for (const int credits : {1, 2, 3, nodes - 1}) {
+        if (credits >= nodes) continue;
+        request.credits = credits;
         const Schedule schedule = generate(scheme, request);
         const Counts counts = counts_of(schedule);
-        EXPECT_EQ(senders_at_once(schedule), slots) << scheme << nodes;
+        EXPECT_EQ(senders_at_once(schedule), credits) << scheme << nodes;
         EXPECT_EQ(counts.chunks_sent(), without.chunks_sent());
         EXPECT_EQ(counts.chunks_sent_max(), without.chunks_sent_max());
         if (scheme == "ps:even") {
-          EXPECT_EQ(counts.rounds, 2 * ((nodes - 1 + slots - 1) / slots) + 1) << nodes << slots;
+          EXPECT_EQ(counts.rounds, 2 * ((nodes - 1 + credits - 1) / credits) + 1) << nodes << credits;
         }
       }
     }
@@ -451,9 +451,9 @@ TEST(Generators, WhatCannotBeIsRefusedWithAReason) {
   const Topology five = schedule_test::ring_topology(5);
   request.topology = &five;
   EXPECT_EQ(problem("blink", request), "the topology has 5 nodes, not 4");
-  request.slots = 4;
-  EXPECT_NE(problem("ps", request).find("4 slots for the 3 nodes"), std::string::npos);
-  request.slots = 0;
+  request.credits = 4;
+  EXPECT_NE(problem("ps", request).find("4 credits for the 3 nodes"), std::string::npos);
+  request.credits = 0;
   request.summation_nodes = 5;
   EXPECT_NE(problem("byteps", request).find("no use for 5 summation nodes"), std::string::npos);
   request.nodes = 0;

@@ -203,7 +203,7 @@ TEST(Mutants, AllAreCaughtOrRight) {
 TEST(Mutants, AllGrantsAreNeeded) {
   Request request;
   request.nodes = 3;
-  request.slots = 1;
+  request.credits = 1;
   const Schedule schedule = generate("ps:even", request);
   Mutants mutants(schedule);
   mutants.run();

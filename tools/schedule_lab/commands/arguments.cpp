@@ -31,7 +31,7 @@ const SchemeSetting kSchemeSettings[] = {
     {"--lanes", schedule::Setting::lanes, &schedule::Request::lanes, 1, 64, "Rings side by side"},
     {"--summation-nodes", schedule::Setting::summation_nodes, &schedule::Request::summation_nodes, 0,
      schedule::kNodesMax, "Nodes that only sum"},
-    {"--slots", schedule::Setting::slots, &schedule::Request::slots, 1, schedule::kNodesMax - 1,
+    {"--credits", schedule::Setting::credits, &schedule::Request::credits, 1, schedule::kNodesMax - 1,
      "Nodes that send to one owner at a time"},
 };
 

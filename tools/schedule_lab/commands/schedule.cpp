@@ -75,7 +75,7 @@ int run_schedule(ScheduleOptions& options) {
   print(about + "\n");
   if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
   print("the checker finds it right\n");
-  if (options.source.given.slots != 0)
+  if (options.source.given.credits != 0)
     print(fmt::format("messages on their way to one owner at a time: {} at most\n", senders_at_once(schedule)));
   if (options.run) print(run_on_sockets(schedule, options));
   return gpusock::program::kSuccess;

@@ -99,8 +99,8 @@ std::string problem_of_training(const TrainingOptions& options, const Source& so
   if (!source.file.empty()) return "--schedule is not for --model: give --scheme";
   if (!source.topology_file.empty()) return "--topology is not for --model: its links are all alike";
   if (source.given.chunks != 0) return "--chunks is not for --model: --unit says how gradients are divided";
-  if (source.given.group_size != 0 || source.given.stripes != 0 || source.given.lanes != 0 || source.given.slots != 0)
-    return "--group-size, --stripes, --lanes and --slots are not for --model";
+  if (source.given.group_size != 0 || source.given.stripes != 0 || source.given.lanes != 0 || source.given.credits != 0)
+    return "--group-size, --stripes, --lanes and --credits are not for --model";
   if (!simulate::is_for_factors(source.scheme) && !options.dense.empty())
     return "--dense is for --scheme sfb, adam-fc and hybrid";
   if (!simulate::is_for_factors(source.scheme) && options.free_rebuild)
