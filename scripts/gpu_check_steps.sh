@@ -66,7 +66,7 @@ figure_of_bandwidth='s/^ *[0-9]\{1,\}  *\([0-9.]*\)  *[0-9.]*  *\([0-9.]*\) .*/\
 figure_of_training='s/^\(test accuracy .*samples\/s\).*/\1/p'
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
-echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheChunks"; }
+echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheSizes"; }
 bus_cases='Bus.*:BusOfPostedWords.*:BusOfThreads.*:BusToNic.*'
 kernel_ring_cases='OneGpu/BetweenKernels.*:TwoGpus/BetweenKernels.*'
 two_address_cases='TwoAddresses/BetweenKernels.*:TwoAddresses/WithAliasFence.*'

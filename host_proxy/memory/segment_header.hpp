@@ -53,8 +53,8 @@ struct SegmentHeader {
   };
   /// Both numbers only grow.
   struct Credit {
-    std::uint64_t consumed = 0;  ///< bytes of the connection that were consumed
-    std::uint64_t chunks = 0;    ///< chunks taken
+    std::uint64_t consumed = 0;   ///< bytes of the connection that were consumed
+    std::uint64_t fragments = 0;  ///< fragments taken
   };
   static constexpr std::size_t kBytes = 4096;
 

@@ -9,7 +9,7 @@ namespace gpusock::conformance::polling {
 namespace {
 
 constexpr int kMany = 1100;
-constexpr int kChunk = 16'384;
+constexpr int kBytes = 16'384;
 
 Options poll_options() {
   Options options;
@@ -152,7 +152,7 @@ struct PollForRoom {
     do {
       do {
         // The wait lets the proxy empty the ring, so that poll mostly finds room only when the reader has made it.
-        result = net.send(group, socket, bytes, kChunk, 0, Deadline::after_ns(20'000'000));
+        result = net.send(group, socket, bytes, kBytes, 0, Deadline::after_ns(20'000'000));
         if (result > 0) sent += result;
       } while (result > 0);
       polled = poll_one(group, net, entry, socket, kPollOut, Deadline::now());
@@ -176,7 +176,7 @@ struct ReadAllWhenFull {
     std::int64_t received = 0;
     full->wait(group);
     for (;;) {
-      const auto result = net.recv(group, socket, bytes, kChunk, 0, patience());
+      const auto result = net.recv(group, socket, bytes, kBytes, 0, patience());
       if (result <= 0) break;
       received += result;
     }
@@ -186,7 +186,7 @@ struct ReadAllWhenFull {
 
 TYPED_TEST(Poll, SaysWhenThereIsRoomAgain) {
   Mapped<Flag> full(this->party_.context, 1);
-  Mapped<std::uint8_t> bytes(this->party_.context, kChunk), other_bytes(this->other_.context, kChunk);
+  Mapped<std::uint8_t> bytes(this->party_.context, kBytes), other_bytes(this->other_.context, kBytes);
   converse(this->party_, this->other_, TypeParam::kLink, PollForRoom{this->entries_.data(), bytes.data(), full.data()},
            ReadAllWhenFull{other_bytes.data(), full.data()});
   EXPECT_EQ(this->party_.result(0), 0) << "no room; or room, and then send found none";

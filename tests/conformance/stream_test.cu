@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::uint64_t kRing = 64 << 10;
 /// More than the ring, and enough that a CPU moves bytes past it.
-constexpr std::uint64_t kChunkMax = 80'000;
+constexpr std::uint64_t kBytesMax = 80'000;
 
-/// Sends `total` bytes of the test's stream in drifting chunks.
+/// Sends `total` bytes of the test's stream by calls of drifting sizes.
 struct SendStream {
   std::uint8_t* buffer;
   std::uint64_t total;
@@ -18,7 +18,7 @@ struct SendStream {
 
   template <class Group>
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
-    Sizes sizes(seed, kChunkMax);
+    Sizes sizes(seed, kBytesMax);
     std::uint64_t sent = 0;
     while (sent < total) {
       std::uint64_t bytes = sizes.next();
@@ -43,7 +43,7 @@ struct ReceiveStream {
 
   template <class Group>
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
-    Sizes sizes(seed, kChunkMax);
+    Sizes sizes(seed, kBytesMax);
     std::uint64_t received = 0;
     std::int64_t wrong = 0, last = 0;
     for (;;) {
@@ -110,11 +110,11 @@ class StreamPromise : public testing::Test {
 
   Party<typename Kind::ServerScope> server_{options()};
   Party<typename Kind::ClientScope> client_{options()};
-  DeviceBuffer<std::uint8_t> server_buffer_{server_.context, kChunkMax};
-  DeviceBuffer<std::uint8_t> client_buffer_{client_.context, kChunkMax};
+  DeviceBuffer<std::uint8_t> server_buffer_{server_.context, kBytesMax};
+  DeviceBuffer<std::uint8_t> client_buffer_{client_.context, kBytesMax};
   // Host threads cannot touch device memory, so they have buffers of their own.
-  Mapped<std::uint8_t> server_host_{server_.context, kChunkMax};
-  Mapped<std::uint8_t> client_host_{client_.context, kChunkMax};
+  Mapped<std::uint8_t> server_host_{server_.context, kBytesMax};
+  Mapped<std::uint8_t> client_host_{client_.context, kBytesMax};
 
   std::uint8_t* server_data() { return Kind::ServerScope::kKernel ? server_buffer_.data() : server_host_.data(); }
   std::uint8_t* client_data() { return Kind::ClientScope::kKernel ? client_buffer_.data() : client_host_.data(); }
@@ -146,7 +146,7 @@ struct CaseName {
 };
 TYPED_TEST_SUITE(StreamPromise, Cases, CaseName);
 
-TYPED_TEST(StreamPromise, EveryByteArrivesInOrderWhateverTheChunks) {
+TYPED_TEST(StreamPromise, EveryByteArrivesInOrderWhateverTheSizes) {
   // Many bytes where they cost least to make and to check, on each link.
   const bool many = TypeParam::ServerScope::kThreads == 1 && TypeParam::ClientScope::kThreads == 1;
   const int total = many ? scaled(100'000'000, 1'000'000) : scaled(3'000'000, 1'000'000);
@@ -225,7 +225,7 @@ struct FillThenWait {
   /// Puts what follows the bytes sent into the buffer. Returns how many bytes these are.
   template <class Group>
   GPUSOCK_FN std::uint64_t fill(const Group& group, std::uint64_t sent, std::uint64_t end) {
-    const std::uint64_t bytes = kChunkMax < end - sent ? kChunkMax : end - sent;
+    const std::uint64_t bytes = kBytesMax < end - sent ? kBytesMax : end - sent;
     group.sync();  // a send is over for all before its bytes change
     for (std::uint64_t i = group.thread_rank(); i < bytes; i += group.num_threads()) buffer[i] = byte_at(sent + i);
     group.sync();

@@ -214,26 +214,26 @@ FUZZ_TARGET(peer_fabric) {
                          liar.grant.memory_key != maker.granted.memory_key;
     if (guessed && fabric.regions.contains(liar.grant.memory_key)) return;
     const std::span<std::byte> target = fabric.regions.at(maker.granted.memory_key).memory;
-    std::uint64_t chunks = 0, bytes_sent = 0;
+    std::uint64_t fragments = 0, bytes_sent = 0;
     run_session(node, socket, neighbour, input, [&](Input& says) {
       const bool there = fabric.regions.contains(maker.granted.memory_key);
       switch (says.below(10)) {
         case 0:
           for (std::size_t writes = says.below(8); writes > 0; --writes) fabric.step();
           break;
-        case 1: {  // an honest chunk
+        case 1: {  // an honest fragment
           const std::uint64_t at = bytes_sent % Node::kRingBytes,
                               bytes = 1 + std::min<std::uint64_t>(says.below(2000), Node::kRingBytes - at - 1);
           if (there) std::memset(target.data() + sizeof(Credit) + at, says.byte(), bytes);
-          maker.port->tell_arrived(CompletionData{maker.granted.index, static_cast<std::uint32_t>(chunks++ % kWindow),
-                                                  static_cast<std::uint32_t>(bytes)}
+          maker.port->tell_arrived(CompletionData{
+              maker.granted.index, static_cast<std::uint32_t>(fragments++ % kWindow), static_cast<std::uint32_t>(bytes)}
                                        .pack());
           bytes_sent += bytes;
           break;
         }
         case 2:
           maker.port->tell_arrived(CompletionData{static_cast<std::uint32_t>(says.near(maker.granted.index)) & 0xfff,
-                                                  static_cast<std::uint32_t>(says.near(chunks)) % kWindow,
+                                                  static_cast<std::uint32_t>(says.near(fragments)) % kWindow,
                                                   static_cast<std::uint32_t>(says.near(Node::kRingBytes)) & 0xffff}
                                        .pack());
           break;
@@ -248,7 +248,7 @@ FUZZ_TARGET(peer_fabric) {
           say(*wire, says.below(4), says.near(bytes_sent));
           break;
         case 6:
-          say(*wire, kGrantWord + says.below(5), says.near(chunks));
+          say(*wire, kGrantWord + says.below(5), says.near(fragments));
           break;
         case 7:
           maker.port->completions.push_back(

@@ -26,8 +26,8 @@ std::unique_ptr<FabricRegistration> checked(std::unique_ptr<FabricRegistration> 
 
 constexpr std::size_t kGrantWords = sizeof(Grant) / sizeof(std::uint64_t);
 static_assert(sizeof(Grant) % sizeof(std::uint64_t) == 0);
-/// Credit is sent at the latest when so many chunks were taken since the last credit.
-constexpr std::uint64_t kCreditChunks = 8;
+/// Credit is sent at the latest when so many fragments were taken since the last credit.
+constexpr std::uint64_t kCreditFragments = 8;
 
 }  // namespace
 
@@ -108,23 +108,24 @@ void FabricChannel::note_news() {
 }
 
 std::uint64_t FabricChannel::write_bytes_max() const {
-  const bool can_write = open_ && error() == 0 && chunks_sent_ - chunks_acknowledged_ < kChunksMax &&
-                         (busy_ >> chunks_sent_ % kWindow & 1) == 0 && chunks_sent_ - chunks_completed_ < kWindow;
-  return can_write ? kChunkBytesMax : 0;
+  const bool can_write = open_ && error() == 0 && fragments_sent_ - fragments_acknowledged_ < kFragmentsMax &&
+                         (busy_ >> fragments_sent_ % kWindow & 1) == 0 &&
+                         fragments_sent_ - fragments_completed_ < kWindow;
+  return can_write ? kFragmentBytesMax : 0;
 }
 
 int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
-  const auto sequence = static_cast<std::uint32_t>(chunks_sent_ % kWindow);
-  FabricWrite chunk;
-  chunk.from = from;
-  chunk.bytes = bytes;
-  chunk.address = remote_.memory_address + sizeof(Credit) + (sent_ & (peer_ring_bytes_ - 1));
-  chunk.data = CompletionData{remote_.index, sequence, static_cast<std::uint32_t>(bytes)}.pack();
-  const int result = start(chunk, sequence);
+  const auto sequence = static_cast<std::uint32_t>(fragments_sent_ % kWindow);
+  FabricWrite fragment;
+  fragment.from = from;
+  fragment.bytes = bytes;
+  fragment.address = remote_.memory_address + sizeof(Credit) + (sent_ & (peer_ring_bytes_ - 1));
+  fragment.data = CompletionData{remote_.index, sequence, static_cast<std::uint32_t>(bytes)}.pack();
+  const int result = start(fragment, sequence);
   if (result != 0) return result;
   busy_ |= 1u << sequence;
   sent_lengths_[sequence] = static_cast<std::uint32_t>(bytes);
-  ++chunks_sent_;
+  ++fragments_sent_;
   sent_ += bytes;
   return 0;
 }
@@ -143,17 +144,18 @@ void FabricChannel::on_written(std::uint32_t operation) {
   } else {
     busy_ &= ~(1u << (operation % kWindow));
   }
-  for (; chunks_completed_ != chunks_sent_ && (busy_ >> chunks_completed_ % kWindow & 1) == 0; ++chunks_completed_)
-    completed_ += sent_lengths_[chunks_completed_ % kWindow];
+  for (; fragments_completed_ != fragments_sent_ && (busy_ >> fragments_completed_ % kWindow & 1) == 0;
+       ++fragments_completed_)
+    completed_ += sent_lengths_[fragments_completed_ % kWindow];
   note_news();
 }
 
-bool FabricChannel::is_credit_due(std::uint64_t) { return chunks_taken_ - chunks_credited_ >= kCreditChunks; }
+bool FabricChannel::is_credit_due(std::uint64_t) { return fragments_taken_ - fragments_credited_ >= kCreditFragments; }
 
 int FabricChannel::send_credit(std::uint64_t consumed) {
   if (!open_ || credit_busy_) return -EAGAIN;
   Credit& own = memory_.segment->header().own_credit;
-  own = {consumed, chunks_taken_};
+  own = {consumed, fragments_taken_};
   FabricWrite credit;
   credit.from = &own;
   credit.bytes = sizeof(Credit);
@@ -163,7 +165,7 @@ int FabricChannel::send_credit(std::uint64_t consumed) {
   const int result = start(credit, kCreditOperation);
   if (result != 0) return result;
   credited_ = consumed;
-  chunks_credited_ = chunks_taken_;
+  fragments_credited_ = fragments_taken_;
   credit_busy_ = true;
   ++credits_sent_;
   return 0;
@@ -175,22 +177,22 @@ void FabricChannel::on_arrived(const CompletionData& data) {
     read_credit();
     return;
   }
-  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
-  if (number - chunks_credited_ >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
-    fail(EPROTO, "the peer sent an invalid chunk: number " + std::to_string(number) + " of " +
-                     std::to_string(data.bytes) + " bytes when " + std::to_string(chunks_credited_) +
+  const std::uint64_t number = fragments_taken_ + ((data.sequence - fragments_taken_) & (kWindow - 1));
+  if (number - fragments_credited_ >= kFragmentsMax || lengths_[data.sequence] != 0 || data.bytes > kFragmentBytesMax) {
+    fail(EPROTO, "the peer sent an invalid fragment: number " + std::to_string(number) + " of " +
+                     std::to_string(data.bytes) + " bytes when " + std::to_string(fragments_credited_) +
                      " were acknowledged");
     return;
   }
   lengths_[data.sequence] = data.bytes;
-  take_chunks();
+  take_fragments();
   note_news();
 }
 
-/// Takes the chunks that follow the last one taken. A chunk never passes the end of the ring.
-void FabricChannel::take_chunks() {
+/// Takes the fragments that follow the last one taken. A fragment never passes the end of the ring.
+void FabricChannel::take_fragments() {
   const std::uint64_t ring = memory_.segment->ring_bytes();
-  while (const std::uint64_t bytes = std::exchange(lengths_[chunks_taken_ % kWindow], 0)) {
+  while (const std::uint64_t bytes = std::exchange(lengths_[fragments_taken_ % kWindow], 0)) {
     const std::uint64_t room = std::min(credited_ + ring - arrived_, ring - (arrived_ & (ring - 1)));
     if (bytes > room) {
       fail(EPROTO,
@@ -198,19 +200,19 @@ void FabricChannel::take_chunks() {
       return;
     }
     arrived_ += bytes;
-    ++chunks_taken_;
+    ++fragments_taken_;
   }
 }
 
 void FabricChannel::read_credit() {
   Credit* words = &memory_.segment->header().peer_credit;
-  const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->chunks).load(ringbuf::kAcquire)};
-  if (now.consumed > sent_ || now.chunks > chunks_sent_) {
+  const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->fragments).load(ringbuf::kAcquire)};
+  if (now.consumed > sent_ || now.fragments > fragments_sent_) {
     fail(EPROTO, "the peer acknowledged more than was sent to it");
     return;
   }
   peer_consumed_ = std::max(peer_consumed_, now.consumed);
-  chunks_acknowledged_ = std::max(chunks_acknowledged_, now.chunks);
+  fragments_acknowledged_ = std::max(fragments_acknowledged_, now.fragments);
   ++credits_arrived_;
   note_news();
 }

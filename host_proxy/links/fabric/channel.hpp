@@ -1,11 +1,12 @@
 #pragma once
 /// @file One connection on an endpoint that it shares with others: its writes complete, and arrive, in any order.
 ///
-/// Sending: chunk number n carries the sequence number n modulo kWindow. At most kChunksMax chunks are unacknowledged,
-/// so that the receiver can tell apart all chunks that may arrive. A chunk's memory may be reused once its write is
-/// complete *here*; its sequence number only after the peer's credit has covered it as well. Receiving: chunks arrive
-/// in any order and are taken in order. Each arrival is checked against what was granted. Credit: one write at a time,
-/// so that an older one cannot overtake a newer one and stay in memory. Both words of the credit only grow.
+/// Sending: fragment number n carries the sequence number n modulo kWindow. At most kFragmentsMax fragments are
+/// unacknowledged, so that the receiver can tell apart all fragments that may arrive. A fragment's memory may be reused
+/// once its write is complete *here*; its sequence number only after the peer's credit has covered it as well.
+/// Receiving: fragments arrive in any order and are taken in order. Each arrival is checked against what was granted.
+/// Credit: one write at a time, so that an older one cannot overtake a newer one and stay in memory. Both words of the
+/// credit only grow.
 
 #include "host_proxy/links/fabric/layout.hpp"
 #include "host_proxy/links/fabric/port.hpp"
@@ -68,7 +69,7 @@ class FabricChannel final : public OneSidedChannel {
   static constexpr std::uint32_t kCreditOperation = kWindow;
 
   int start(FabricWrite write, std::uint32_t operation);
-  void take_chunks();
+  void take_fragments();
   void read_credit();
   void note_news();
 
@@ -82,17 +83,17 @@ class FabricChannel final : public OneSidedChannel {
   bool settled_ = false;
   bool news_ = false;
 
-  std::uint64_t chunks_sent_ = 0;
-  std::uint64_t chunks_completed_ = 0;  // up to the first gap
-  std::uint64_t chunks_acknowledged_ = 0;
+  std::uint64_t fragments_sent_ = 0;
+  std::uint64_t fragments_completed_ = 0;  // up to the first gap
+  std::uint64_t fragments_acknowledged_ = 0;
   std::uint32_t busy_ = 0;                             // a bit for each sequence number: its write is not complete here
   std::array<std::uint32_t, kWindow> sent_lengths_{};  // by sequence number
   std::uint64_t credits_arrived_ = 0;
 
   std::array<std::uint32_t, kWindow> lengths_{};  // by sequence number: arrived and not taken; 0: none
-  std::uint64_t chunks_taken_ = 0;
-  std::uint64_t chunks_credited_ = 0;  // by the last credit that was sent
-  std::uint64_t arrived_ = 0;          // bytes taken
+  std::uint64_t fragments_taken_ = 0;
+  std::uint64_t fragments_credited_ = 0;  // by the last credit that was sent
+  std::uint64_t arrived_ = 0;             // bytes taken
   std::uint64_t credits_sent_ = 0;
   bool credit_busy_ = false;
 };

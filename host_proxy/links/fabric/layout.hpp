@@ -12,10 +12,10 @@ namespace gpusock::proxy::fabric {
 
 static_assert(std::endian::native == std::endian::little, "messages are written as they lie in memory");
 
-inline constexpr std::uint32_t kConnectionsMax = 1u << 12;  ///< between two endpoints
-inline constexpr std::uint32_t kWindow = 16;                ///< how many sequence numbers there are
-inline constexpr std::uint32_t kChunksMax = kWindow - 1;    ///< unacknowledged at most: none is taken for an older one
-inline constexpr std::uint64_t kChunkBytesMax = 65472;      ///< fits into 16 bits, and is whole cache lines
+inline constexpr std::uint32_t kConnectionsMax = 1u << 12;   ///< between two endpoints
+inline constexpr std::uint32_t kWindow = 16;                 ///< how many sequence numbers there are
+inline constexpr std::uint32_t kFragmentsMax = kWindow - 1;  ///< unacknowledged at most: none is taken for an older one
+inline constexpr std::uint64_t kFragmentBytesMax = 65472;    ///< fits into 16 bits, and is whole cache lines
 
 /// Completion data: the receiver's index of the connection (12 bits), sequence number (4), bytes (16; 0: a credit). All
 /// fabrics that carry completion data carry at least these 32 bits, so one layout serves all of them.

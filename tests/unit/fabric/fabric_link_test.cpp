@@ -252,7 +252,7 @@ const Lie kLies[] = {
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        port.tell_arrived(CompletionData{pair.index_at_b, 15, 1}.pack());
      }},
-    {"AChunkTwice",
+    {"AFragmentTwice",
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        for (int i = 0; i < 2; ++i) port.tell_arrived(CompletionData{pair.index_at_b, 3, 1}.pack());
      }},
@@ -260,7 +260,7 @@ const Lie kLies[] = {
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        port.tell_arrived(CompletionData{pair.index_at_b, 0, 4097}.pack());
      }},
-    {"MoreThanAChunkHolds",
+    {"MoreThanAFragmentHolds",
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        port.tell_arrived(CompletionData{pair.index_at_b, 0, 65535}.pack());
      }},
@@ -273,7 +273,7 @@ const Lie kLies[] = {
      [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) {
        credit(fabric, port, pair, {1, 0});
      }},
-    {"CreditForChunksThatWereNotSent",
+    {"CreditForFragmentsThatWereNotSent",
      [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) {
        credit(fabric, port, pair, {0, 1});
      }},
