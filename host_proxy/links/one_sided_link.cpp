@@ -16,9 +16,9 @@ constexpr int kWritesPerStep = 8;
 
 }  // namespace
 
-OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
+OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedTransport> transport, std::unique_ptr<ByteStream> stream,
                            const table::RingPair& rings, LinkEvents& events)
-    : channel_(std::move(channel)),
+    : transport_(std::move(transport)),
       stream_(*stream),
       tx_(rings.tx.proxy_consumer()),
       tx_start_(rings.tx.start),
@@ -26,24 +26,24 @@ OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique
       events_(events),
       control_(std::move(stream), *this,
                [this](std::uint64_t kind, std::uint64_t value) { return take_notice(kind, value); }) {
-  channel_->set_sink(stream_.sink);
-  for (const std::uint64_t word : channel_->setup_words()) control_.say(kSetup, word);
+  transport_->set_sink(stream_.sink);
+  for (const std::uint64_t word : transport_->setup_words()) control_.say(kSetup, word);
 }
 
 OneSidedLink::~OneSidedLink() {
-  channel_->set_sink(nullptr);
-  if (has_drained() && quiet_ && stopped_) channel_->settle();
+  transport_->set_sink(nullptr);
+  if (has_drained() && quiet_ && stopped_) transport_->settle();
 }
 
 bool OneSidedLink::progress() {
   if (failed_) return false;
-  bool moved = channel_->poll();
+  bool moved = transport_->poll();
   moved |= receive();  // first: arrived bytes are valid even if the peer is gone
   if (!failed_) moved |= control_.progress();
   if (!failed_ && control_.peer_closed() && !has_drained())
     fail(EPROTO, "the peer closed the connection without its last notices");
   if (!failed_) moved |= transmit();
-  if (!failed_ && !has_drained() && channel_->error() != 0) fail(channel_->error(), channel_->reason());
+  if (!failed_ && !has_drained() && transport_->error() != 0) fail(transport_->error(), transport_->reason());
   if (!failed_ && is_ending() && advance_ending()) {
     control_.progress();
     moved = true;
@@ -69,19 +69,19 @@ bool OneSidedLink::write_some() {
     fail(EPROTO, "its callers committed more than the ring holds");
     return false;
   }
-  const std::uint64_t sent = channel_->sent();
+  const std::uint64_t sent = transport_->sent();
   unsent_ = ready - (sent - given_back_);
-  if (unsent_ == 0 || !channel_->is_open()) return false;
-  const std::uint64_t peer_ring = channel_->peer_ring_bytes();
-  const std::uint64_t room = peer_ring - (sent - channel_->peer_consumed());
+  if (unsent_ == 0 || !transport_->is_open()) return false;
+  const std::uint64_t peer_ring = transport_->peer_ring_bytes();
+  const std::uint64_t room = peer_ring - (sent - transport_->peer_consumed());
   const std::uint64_t to_wrap = peer_ring - (sent & (peer_ring - 1));
-  const std::uint64_t bytes = std::min({unsent_, room, to_wrap, channel_->write_bytes_max()});
+  const std::uint64_t bytes = std::min({unsent_, room, to_wrap, transport_->write_bytes_max()});
   if (bytes == 0) return false;
   const ringbuf::RingSpan from = tx_.memory().spans(tx_start_ + sent, bytes).first;
-  const int result = channel_->write(from.data, from.bytes);
+  const int result = transport_->write(from.data, from.bytes);
   if (result == 0) {
     unsent_ -= from.bytes;
-  } else if (result != -EAGAIN && channel_->error() == 0) {
+  } else if (result != -EAGAIN && transport_->error() == 0) {
     fail(ECONNRESET, "the network refused a write: " + describe_errno(-result));
   }
   return result == 0;
@@ -89,7 +89,7 @@ bool OneSidedLink::write_some() {
 
 /// Gives ring space back whose bytes the network reads no more.
 bool OneSidedLink::give_back() {
-  const std::uint64_t bytes = channel_->completed() - given_back_;
+  const std::uint64_t bytes = transport_->completed() - given_back_;
   if (bytes == 0) return false;
   given_back_ += bytes;
   tx_.release(bytes);
@@ -100,16 +100,16 @@ bool OneSidedLink::give_back() {
 /// were written after the last probe and are not acknowledged.
 bool OneSidedLink::waits_for_peer() {
   if (failed_ || closed_said_) return false;
-  if (!channel_->all_complete()) return true;
+  if (!transport_->all_complete()) return true;
   if (stopped_ || peer_reads_no_more_) return false;  // only notices on the control channel are left
-  const std::uint64_t sent = channel_->sent();
-  return tx_.readable() != sent - given_back_ || (sent != probed_ && channel_->peer_consumed() != sent);
+  const std::uint64_t sent = transport_->sent();
+  return tx_.readable() != sent - given_back_ || (sent != probed_ && transport_->peer_consumed() != sent);
 }
 
 std::uint64_t OneSidedLink::maintain(std::uint64_t now_ns) {
-  if (probe_.is_due(now_ns, waits_for_peer(), channel_->credits_arrived())) {
+  if (probe_.is_due(now_ns, waits_for_peer(), transport_->credits_arrived())) {
     control_.probe();
-    probed_ = channel_->sent();
+    probed_ = transport_->sent();
   }
   return probe_.due_ns();
 }
@@ -128,19 +128,19 @@ void OneSidedLink::end_sending() {
 /// True if this side will send nothing more. If the peer reads no more, the bytes left in the ring are not sent.
 bool OneSidedLink::sending_is_over() {
   const bool over = peer_reads_no_more_ || (end_wanted_ && tx_.readable() == 0);  // bytes being sent are still in it
-  return over && channel_->is_open() && channel_->all_complete();
+  return over && transport_->is_open() && transport_->all_complete();
 }
 
 // --- receiving
 
 bool OneSidedLink::receive() {
-  const std::uint64_t credited = channel_->credited();
+  const std::uint64_t credited = transport_->credited();
   const std::uint64_t read_to = Ref(*rx_.consumed).load(ringbuf::kAcquire);  // P2, pairs with C2
   std::uint64_t consumed = discards_ ? credited : read_to - rx_.start;
   // Read this after `consumed`: callers may consume bytes as soon as a NIC has committed them.
-  const std::uint64_t arrived = channel_->arrived();
+  const std::uint64_t arrived = transport_->arrived();
   const std::uint64_t lead = consumed - arrived;
-  callers_lead_ = channel_->callers_may_lead() && lead != 0 && lead <= rx_.memory.capacity;
+  callers_lead_ = transport_->callers_may_lead() && lead != 0 && lead <= rx_.memory.capacity;
   if (callers_lead_) consumed = arrived;  // the rest counts once it has arrived
   if (!is_possible(arrived, consumed)) {
     fail(EPROTO, "the peer moved its position in the ring to an invalid value: " + std::to_string(arrived) + "; " +
@@ -150,21 +150,21 @@ bool OneSidedLink::receive() {
   }
   const bool moved = arrived != arrived_ && pass_on(arrived);
   const bool credit_went = !failed_ && return_credit(consumed);
-  return moved || (credit_went && channel_->is_silent());  // else an event caused this step, and another follows
+  return moved || (credit_went && transport_->is_silent());  // else an event caused this step, and another follows
 }
 
 /// True if the peer has written no more than it was granted, and no more than it has announced.
 bool OneSidedLink::is_possible(std::uint64_t arrived, std::uint64_t consumed) const {
   const std::uint64_t room = rx_.memory.capacity;
-  return arrived - channel_->credited() <= room && arrived - consumed <= room && arrived >= arrived_ &&
+  return arrived - transport_->credited() <= room && arrived - consumed <= room && arrived >= arrived_ &&
          arrived <= peer_final_;
 }
 
 /// Passes arrived bytes on to callers. True if the link had to commit them.
 bool OneSidedLink::pass_on(std::uint64_t arrived) {
-  const bool commits = !channel_->commits() && !discards_;
+  const bool commits = !transport_->commits() && !discards_;
   if (commits) {
-    if (const int error = channel_->make_visible(); error != 0) {
+    if (const int error = transport_->make_visible(); error != 0) {
       fail(-error, "what has arrived could not be made visible to callers");
       return false;
     }
@@ -184,17 +184,17 @@ void OneSidedLink::tell_end() {
 /// Reports consumed bytes to the peer if they are worth a write, or if the peer may be waiting for just these. True if
 /// a write has started.
 bool OneSidedLink::return_credit(std::uint64_t consumed) {
-  const std::uint64_t credited = channel_->credited(), ring = rx_.memory.capacity;
+  const std::uint64_t credited = transport_->credited(), ring = rx_.memory.capacity;
   const bool over = quiet_ || peer_stopped_ != kUnsaid;
   uncredited_ = over ? 0 : consumed - credited;
   if (over) return false;
   const bool peer_waits = arrived_ - credited == ring;
-  const bool due = channel_->is_credit_due(uncredited_);
+  const bool due = transport_->is_credit_due(uncredited_);
   if (!due && uncredited_ < ring / 4 && !(peer_waits && uncredited_ != 0)) return false;
-  const int result = channel_->send_credit(consumed);
+  const int result = transport_->send_credit(consumed);
   if (result == 0) {
     uncredited_ = 0;
-  } else if (result != -EAGAIN && channel_->error() == 0) {
+  } else if (result != -EAGAIN && transport_->error() == 0) {
     fail(ECONNRESET, "the network refused to write credit: " + describe_errno(-result));
   }
   return result == 0;
@@ -208,14 +208,14 @@ void OneSidedLink::end_receiving() {
 /// If no event reports what the peer writes, the peer may use up its credit while the proxy sleeps. Callers must then
 /// ring when they consume, however much has arrived so far.
 bool OneSidedLink::waits_for_credit() const {
-  const std::uint64_t granted = channel_->credited() + rx_.memory.capacity - arrived_;
+  const std::uint64_t granted = transport_->credited() + rx_.memory.capacity - arrived_;
   return !failed_ && !discards_ && peer_stopped_ == kUnsaid &&
-         (channel_->is_silent() || granted < rx_.memory.capacity / 2);
+         (transport_->is_silent() || granted < rx_.memory.capacity / 2);
 }
 
 bool OneSidedLink::watches_memory() const {
-  if (failed_ || !channel_->is_silent()) return false;
-  const bool for_bytes = !quiet_ && (!channel_->commits() || peer_stopped_ != kUnsaid);
+  if (failed_ || !transport_->is_silent()) return false;
+  const bool for_bytes = !quiet_ && (!transport_->commits() || peer_stopped_ != kUnsaid);
   const bool for_credit = unsent_ != 0 || (peer_quiet_ != kUnsaid && !drained_);
   return for_bytes || for_credit || uncredited_ != 0 || callers_lead_;
 }
@@ -226,17 +226,17 @@ bool OneSidedLink::advance_ending() {
   bool said = false;
   if (!stopped_ && sending_is_over()) {
     said = stopped_ = true;
-    control_.say(kStopped, channel_->sent());
+    control_.say(kStopped, transport_->sent());
   }
-  if (!quiet_ && peer_stopped_ == arrived_ && !channel_->is_credit_under_way()) {
+  if (!quiet_ && peer_stopped_ == arrived_ && !transport_->is_credit_under_way()) {
     if (!discards_ && peer_final_ != arrived_) {
       fail(EPROTO, "the peer ended its stream after fewer bytes than it had announced");
       return true;
     }
     said = quiet_ = true;
-    control_.say(kQuiet, channel_->credits_sent());
+    control_.say(kQuiet, transport_->credits_sent());
   }
-  if (!drained_ && stopped_ && peer_quiet_ == channel_->credits_arrived()) {
+  if (!drained_ && stopped_ && peer_quiet_ == transport_->credits_arrived()) {
     said = drained_ = true;
     control_.say(kDrained, 0);
   }
@@ -252,12 +252,13 @@ bool OneSidedLink::take_notice(std::uint64_t kind, std::uint64_t value) {
     case kSetup:
       return take_word(value);
     case kStopped:
-      if (peer_stopped_ != kUnsaid || value < arrived_ || value > channel_->credited() + rx_.memory.capacity)
+      if (peer_stopped_ != kUnsaid || value < arrived_ || value > transport_->credited() + rx_.memory.capacity)
         return false;
       peer_stopped_ = value;
       return true;
     case kQuiet:
-      if (peer_quiet_ != kUnsaid || value == kUnsaid || !stopped_ || value < channel_->credits_arrived()) return false;
+      if (peer_quiet_ != kUnsaid || value == kUnsaid || !stopped_ || value < transport_->credits_arrived())
+        return false;
       peer_quiet_ = value;
       return true;
     case kDrained:
@@ -270,8 +271,8 @@ bool OneSidedLink::take_notice(std::uint64_t kind, std::uint64_t value) {
 }
 
 bool OneSidedLink::take_word(std::uint64_t word) {
-  if (channel_->is_open()) return false;
-  const int error = channel_->take_word(word);
+  if (transport_->is_open()) return false;
+  const int error = transport_->take_word(word);
   if (error != 0 && error != EPROTO) fail(error, {});  // the peer has done nothing wrong
   return error != EPROTO;
 }
@@ -294,16 +295,16 @@ void OneSidedLink::on_peer_read_shut_down() {
 void OneSidedLink::on_failed(int error) {
   if (failed_) return;
   failed_ = true;
-  const std::uint64_t arrived = channel_->arrived();
-  if (arrived != arrived_ && is_possible(arrived, channel_->credited())) pass_on(arrived);
-  channel_->abandon();
+  const std::uint64_t arrived = transport_->arrived();
+  if (arrived != arrived_ && is_possible(arrived, transport_->credited())) pass_on(arrived);
+  transport_->abandon();
   events_.on_failed(error);
 }
 
 void OneSidedLink::fail(int error, const std::string& why) {
   if (failed_) return;
   try_log(LogLevel::warn, [&] {
-    return "the " + channel_->name() + " connection to " + stream_.peer().host_port() +
+    return "the " + transport_->name() + " connection to " + stream_.peer().host_port() +
            " failed: " + (why.empty() ? describe_errno(error) : why);
   });
   stream_.reset_on_close();  // the peer must not take it for an orderly end

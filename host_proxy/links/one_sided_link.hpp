@@ -13,7 +13,7 @@
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/links/network_probe.hpp"
-#include "host_proxy/links/one_sided_channel.hpp"
+#include "host_proxy/links/one_sided_transport.hpp"
 #include "socket_table/socket_table.hpp"
 #include "ringbuf/byte_ring.hpp"
 
@@ -26,7 +26,7 @@ namespace gpusock::proxy {
 class OneSidedLink final : public Link, private LinkEvents {
  public:
   /// Works on `rings` as the proxy reaches them. `events` must outlive the link.
-  OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
+  OneSidedLink(std::unique_ptr<OneSidedTransport> transport, std::unique_ptr<ByteStream> stream,
                const table::RingPair& rings, LinkEvents& events);
   ~OneSidedLink();
 
@@ -39,7 +39,7 @@ class OneSidedLink final : public Link, private LinkEvents {
   bool can_destroy() const override { return finished() && (failed_ || control_.peer_left()); }
   bool waits_for_credit() const override;
   bool watches_memory() const override;
-  Traffic traffic() const override { return {channel_->sent(), channel_->arrived()}; }
+  Traffic traffic() const override { return {transport_->sent(), transport_->arrived()}; }
 
  private:
   enum Notice : std::uint64_t { kSetup = 16, kStopped = 17, kQuiet = 18, kDrained = 19 };
@@ -67,7 +67,7 @@ class OneSidedLink final : public Link, private LinkEvents {
 
   static constexpr std::uint64_t kUnsaid = ~std::uint64_t{0};
 
-  std::unique_ptr<OneSidedChannel> channel_;
+  std::unique_ptr<OneSidedTransport> transport_;
   ByteStream& stream_;  // control_ owns it
   ringbuf::ByteConsumer<> tx_;
   std::uint64_t tx_start_;

@@ -92,7 +92,7 @@ class Architecture(unittest.TestCase):
 
     def test_there_is_a_walk_for_each_link(self):
         text = " ".join(function for steps in lists(self.document) for function, _ in steps)
-        for function in ("TcpLink::progress", "copy_to_peer", "VerbsChannel::write", "FabricChannel::write", "sendmsg", "recvmsg", "Net::recv"):
+        for function in ("TcpLink::progress", "copy_to_peer", "VerbsTransport::write", "FabricTransport::write", "sendmsg", "recvmsg", "Net::recv"):
             self.assertIn(function, text)
 
     def test_tcp_is_short(self):

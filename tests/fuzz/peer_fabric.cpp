@@ -1,6 +1,6 @@
 // A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in
 // memory.
-#include "host_proxy/links/fabric/channel.hpp"
+#include "host_proxy/links/fabric/transport.hpp"
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
 #include "tests/fuzz/session.hpp"
@@ -62,27 +62,27 @@ class Maker : public proxy::LinkMaker {
    public:
     Setup(Maker& maker, const proxy::LinkRequest& request) : maker_(maker), acceptor_(request.acceptor) {
       rings_ = maker.node_.segments.take_rings(Node::kRingBytes, request.kernels);
-      channel_ = std::make_unique<FabricChannel>(maker.peer_, rings_.link, acceptor_);
-      maker.granted = channel_->grant();
+      transport_ = std::make_unique<FabricTransport>(maker.peer_, rings_.link, acceptor_);
+      maker.granted = transport_->grant();
     }
     std::span<const std::byte> message() const override {
       return acceptor_ ? std::span<const std::byte>() : std::as_bytes(std::span(&maker_.granted, 1));  // the acceptor's
                                                                                                        // comes later
     }
     bool take_answer(std::span<const std::byte> answer) override {
-      if (channel_->take_grant(maker_.grant_of(answer)) != 0) failure_ = {EPROTO, "no such grant"};
+      if (transport_->take_grant(maker_.grant_of(answer)) != 0) failure_ = {EPROTO, "no such grant"};
       return failure_.error == 0;
     }
 
     std::unique_ptr<proxy::Link> make_link(const table::RingPair& rings, std::unique_ptr<proxy::ByteStream>&& stream,
                                            proxy::LinkEvents& events) override {
-      return std::make_unique<proxy::OneSidedLink>(std::move(channel_), std::move(stream), rings, events);
+      return std::make_unique<proxy::OneSidedLink>(std::move(transport_), std::move(stream), rings, events);
     }
 
    private:
     Maker& maker_;
     bool acceptor_;
-    std::unique_ptr<FabricChannel> channel_;
+    std::unique_ptr<FabricTransport> transport_;
   };
 
   Node& node_;

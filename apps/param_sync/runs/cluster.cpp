@@ -93,7 +93,7 @@ class Cluster {
 
   void wait_for_news() {
     std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
-    for (const NodeProcess& node : nodes_) polled.push_back({node.channel_ended ? -1 : node.control.fd(), POLLIN, 0});
+    for (const NodeProcess& node : nodes_) polled.push_back({node.control_ended ? -1 : node.control.fd(), POLLIN, 0});
     poll(polled.data(), polled.size(), failed_ ? 100 : 1000);
   }
 
@@ -109,8 +109,8 @@ class Cluster {
 
   void take_messages(std::size_t rank) {
     NodeProcess& node = nodes_[rank];
-    while (!node.channel_ended) {
-      const auto message = node.control.try_receive(node.channel_ended);
+    while (!node.control_ended) {
+      const auto message = node.control.try_receive(node.control_ended);
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
       if (message->contains("lost")) lose(node, loss_from(message->at("lost")));

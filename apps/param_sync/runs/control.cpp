@@ -11,14 +11,14 @@
 
 namespace param_sync {
 
-ProcessChannel::~ProcessChannel() {
+ControlSocket::~ControlSocket() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-ProcessChannel::ProcessChannel(ProcessChannel&& other) noexcept
+ControlSocket::ControlSocket(ControlSocket&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
 
-void ProcessChannel::send(const nlohmann::json& message) {
+void ControlSocket::send(const nlohmann::json& message) {
   const std::string line = message.dump() + "\n";
   std::size_t done = 0;
   while (done < line.size()) {
@@ -29,7 +29,7 @@ void ProcessChannel::send(const nlohmann::json& message) {
   }
 }
 
-std::optional<nlohmann::json> ProcessChannel::buffered() {
+std::optional<nlohmann::json> ControlSocket::buffered() {
   const auto end = buffer_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   auto message = nlohmann::json::parse(buffer_.substr(0, end));
@@ -37,7 +37,7 @@ std::optional<nlohmann::json> ProcessChannel::buffered() {
   return message;
 }
 
-ProcessChannel::Read ProcessChannel::read_more(int flags) {
+ControlSocket::Read ControlSocket::read_more(int flags) {
   char bytes[65536];
   for (;;) {
     const ssize_t got = ::recv(fd_, bytes, sizeof bytes, flags);
@@ -49,14 +49,14 @@ ProcessChannel::Read ProcessChannel::read_more(int flags) {
   }
 }
 
-std::optional<nlohmann::json> ProcessChannel::receive() {
+std::optional<nlohmann::json> ControlSocket::receive() {
   for (;;) {
     if (auto message = buffered()) return message;
     if (read_more(0) == Read::end) return std::nullopt;
   }
 }
 
-std::optional<nlohmann::json> ProcessChannel::try_receive(bool& ended) {
+std::optional<nlohmann::json> ControlSocket::try_receive(bool& ended) {
   for (;;) {
     if (auto message = buffered()) return message;
     const Read read = read_more(MSG_DONTWAIT);
@@ -66,6 +66,6 @@ std::optional<nlohmann::json> ProcessChannel::try_receive(bool& ended) {
   }
 }
 
-void ProcessChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
+void ControlSocket::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
 
 }  // namespace param_sync

@@ -9,12 +9,12 @@
 namespace param_sync {
 
 /// One end. Owns the file descriptor.
-class ProcessChannel {
+class ControlSocket {
  public:
-  explicit ProcessChannel(int fd) : fd_(fd) {}
-  ~ProcessChannel();
-  ProcessChannel(ProcessChannel&& other) noexcept;
-  ProcessChannel& operator=(ProcessChannel&&) = delete;
+  explicit ControlSocket(int fd) : fd_(fd) {}
+  ~ControlSocket();
+  ControlSocket(ControlSocket&& other) noexcept;
+  ControlSocket& operator=(ControlSocket&&) = delete;
 
   /// Throws gpusock::Error if the other end is gone.
   void send(const nlohmann::json& message);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file A node of a cluster as its parent sees it: a process, and the channel to it.
+/// @file A node of a cluster as its parent sees it: a process, and the control socket to it.
 
 #include "settings/config.hpp"
 #include "report/report.hpp"
@@ -18,13 +18,13 @@ namespace param_sync {
 /// The destructor kills the process if it still runs.
 struct NodeProcess {
   pid_t pid;
-  ProcessChannel control;
+  ControlSocket control;
   std::string listening;              ///< its address, after it has told that
   std::optional<NodeReport> report;   ///< set after it has trained to its end
   std::vector<std::uint32_t> widths;  ///< of its model's layers; they come with the report
   bool lost_a_node = false;           ///< true while it waits until the others have seen the loss, too
   bool reported_progress = false;     ///< true if it reported its progress with that loss
-  bool channel_ended = false;
+  bool control_ended = false;
   bool exited = false;                                              ///< true after waitpid() has returned it
   std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< when a signal stopped it; nothing: it runs
 

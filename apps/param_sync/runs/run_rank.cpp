@@ -60,7 +60,7 @@ Trained train(Node& node, const ProgressSink& progress) {
 
 /// Trains as a node of a cluster: tells its address, learns those of the others, and sends its progress. If a signal
 /// ends the node, `stopped_by` gets it.
-Trained train_controlled(const Config& config, const Dataset& data, ProcessChannel& control,
+Trained train_controlled(const Config& config, const Dataset& data, ControlSocket& control,
                          std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
   const LossObserver cluster{[&](const Loss& loss) {
@@ -82,7 +82,7 @@ Trained train_controlled(const Config& config, const Dataset& data, ProcessChann
   return train(node, [&](const Progress& now) { control.send({{"progress", to_json(now)}}); });
 }
 
-int train_and_report(const Config& config, ProcessChannel& control, std::atomic<int>& stopped_by) {
+int train_and_report(const Config& config, ControlSocket& control, std::atomic<int>& stopped_by) {
   const Dataset data = load_dataset(config.data, config.limit);
   const Trained trained = train_controlled(config, data, control, stopped_by);
   if (stopped_by != 0) throw Interrupted();
@@ -101,7 +101,7 @@ int train_and_report(const Config& config, ProcessChannel& control, std::atomic<
 /// node, the process also ends by that signal: nothing else would tell the cluster.
 int run_controlled(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // this process ends when the cluster ends, for whatever reason
-  ProcessChannel control(config.control_fd);
+  ControlSocket control(config.control_fd);
   std::atomic<int> stopped_by{0};
   try {
     try {
@@ -114,7 +114,7 @@ int run_controlled(const Config& config) {
     if (stopped_by != 0) gpusock::program::end_by(stopped_by);
     throw;  // the cluster is gone
   } catch (const gpusock::Error&) {
-    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // the signal has closed the channel
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // the signal has closed the socket
     throw;
   }
 }

@@ -34,7 +34,7 @@ namespace {
 
 /// Providers, best first. Others are used only if they are named: they are slower than tcp, or made for other purposes.
 constexpr std::array kPreference = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "shm", "tcp", "tcp;ofi_rxm"};
-constexpr std::size_t kHardware = 5;  // the first ones, which use a NIC's own transport
+constexpr std::size_t kHardware = 5;  // the first ones, which use a NIC's own protocol
 
 struct FidDeleter {
   template <class Fid>

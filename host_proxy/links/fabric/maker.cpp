@@ -85,7 +85,7 @@ class FabricSetup : public LinkSetup {
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    return std::make_unique<OneSidedLink>(std::move(channel_), std::move(stream), rings, events);
+    return std::make_unique<OneSidedLink>(std::move(transport_), std::move(stream), rings, events);
   }
 
  protected:
@@ -94,14 +94,14 @@ class FabricSetup : public LinkSetup {
 
   void use(const std::shared_ptr<PeerEndpoint>& peer) {
     rings_ = maker_.segments().take_rings(request_.own_ring_bytes(), request_.kernels);
-    channel_ = std::make_unique<FabricChannel>(peer, rings_.link, request_.acceptor);
+    transport_ = std::make_unique<FabricTransport>(peer, rings_.link, request_.acceptor);
   }
 
   FabricMaker& maker_;
   LinkRequest request_;
   ReadySink& sink_;
   bool begun_ = false;
-  std::unique_ptr<FabricChannel> channel_;
+  std::unique_ptr<FabricTransport> transport_;
 };
 
 class FabricOffer final : public FabricSetup {
@@ -128,7 +128,7 @@ class FabricOffer final : public FabricSetup {
     }
     return attempt([&] {
       use(maker_.peer_of_connector(to_text(answer.provider), request_, answer.pair));
-      if (const int error = channel_->take_grant(answer.grant); error != 0)
+      if (const int error = transport_->take_grant(answer.grant); error != 0)
         throw Error(error, error == EPROTO ? "the peer's endpoint or memory is invalid"
                                            : "no memory for the address of the peer's endpoint");
     });
@@ -172,7 +172,7 @@ class FabricAnswer final : public FabricSetup {
     const std::string provider = choose(providers);
     const auto peer = maker_.peer_of_acceptor(provider, request_, offer_.context);
     use(peer);
-    answer_ = {to_name(provider), peer->pair(), channel_->grant()};
+    answer_ = {to_name(provider), peer->pair(), transport_->grant()};
   }
 
   /// The first provider, in the acceptor's order, that this side has as well.

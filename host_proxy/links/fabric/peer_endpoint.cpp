@@ -35,21 +35,21 @@ int PeerEndpoint::find_address(std::span<const std::byte> address, std::uint64_t
   return result;
 }
 
-std::uint32_t PeerEndpoint::add(FabricChannel& channel) {
+std::uint32_t PeerEndpoint::add(FabricTransport& transport) {
   if (exhausted())
     throw Error(ENOBUFS,
                 "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
   std::list<Leftover> place_to_leave(1);
-  if (free_.capacity() <= channels_.size()) free_.reserve(2 * channels_.size() + 1);
+  if (free_.capacity() <= transports_.size()) free_.reserve(2 * transports_.size() + 1);
   std::uint32_t index = next_index_;
   if (free_.empty()) {
-    channels_.push_back(nullptr);
+    transports_.push_back(nullptr);
     ++next_index_;
   } else {
     index = free_.back();
     free_.pop_back();
   }
-  channels_[index] = &channel;
+  transports_[index] = &transport;
   places_for_leftovers_.splice(places_for_leftovers_.end(), place_to_leave);
   ++connections_;
   ++connections_made_;
@@ -57,8 +57,8 @@ std::uint32_t PeerEndpoint::add(FabricChannel& channel) {
 }
 
 void PeerEndpoint::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
-  std::erase(refused_, channels_[index]);
-  channels_[index] = nullptr;
+  std::erase(refused_, transports_[index]);
+  transports_[index] = nullptr;
   --connections_;
   if (settled && writes == 0) {
     free_.insert(free_.begin(), index);  // the index that was freed first is used next
@@ -91,10 +91,10 @@ void PeerEndpoint::forget_leftovers() {
   while (leftovers_.size() > kLeftoverMax && leftovers_.front().writes == 0) leftovers_.pop_front();
 }
 
-int PeerEndpoint::write(const FabricWrite& write, FabricChannel& channel) {
+int PeerEndpoint::write(const FabricWrite& write, FabricTransport& transport) {
   const int result = port_->write(write);
-  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end())
-    refused_.push_back(&channel);
+  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &transport) == refused_.end())
+    refused_.push_back(&transport);
   return result;
 }
 
@@ -109,7 +109,7 @@ bool PeerEndpoint::poll() {
                             // connected
     const auto refused = std::move(refused_);
     refused_.clear();
-    for (FabricChannel* channel : refused) channel->retry();
+    for (FabricTransport* transport : refused) transport->retry();
   }
   return any;
 }
@@ -124,7 +124,7 @@ bool PeerEndpoint::take_completions() {
 /// Works even if there is no memory to allocate.
 void PeerEndpoint::fail_all(int error, const std::string& reason) {
   broken_ = true;
-  for (FabricChannel* each : channels_) {
+  for (FabricTransport* each : transports_) {
     if (each != nullptr) each->fail(error, reason);
   }
 }
@@ -133,8 +133,8 @@ bool PeerEndpoint::may_sleep() { return refused_.empty() && port_->descriptor() 
 
 /// A write is over: its memory may be used again, whether the write succeeded or not.
 void PeerEndpoint::note_written(std::uint64_t token) {
-  if (FabricChannel* channel = channel_of(token >> 8)) {
-    channel->on_written(static_cast<std::uint32_t>(token & 0xff));
+  if (FabricTransport* transport = transport_of(token >> 8)) {
+    transport->on_written(static_cast<std::uint32_t>(token & 0xff));
     return;
   }
   for (Leftover& leftover : leftovers_) {
@@ -146,13 +146,14 @@ void PeerEndpoint::note_written(std::uint64_t token) {
 void PeerEndpoint::take(const Completion& completion) {
   if (completion.kind == Completion::Kind::arrived) {
     const auto data = CompletionData::unpack(completion.data);
-    if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else it is of a leftover
+    if (FabricTransport* transport = transport_of(data.index)) transport->on_arrived(data);  // else it is of a leftover
     return;
   }
-  FabricChannel* channel = completion.token == Completion::kNoToken ? nullptr : channel_of(completion.token >> 8);
+  FabricTransport* transport = completion.token == Completion::kNoToken ? nullptr : transport_of(completion.token >> 8);
   if (completion.token != Completion::kNoToken) {
     note_written(completion.token);
-    if (completion.kind == Completion::Kind::failed && channel != nullptr) channel->fail(ECONNRESET, completion.reason);
+    if (completion.kind == Completion::Kind::failed && transport != nullptr)
+      transport->fail(ECONNRESET, completion.reason);
     return;
   }
   try_log(LogLevel::warn, [&] { return "a fabric endpoint (" + name_ + ") failed: " + completion.reason; });

@@ -4,7 +4,7 @@
 /// Each peer has an endpoint of its own, because a peer that can write to an endpoint can send completion data for any
 /// of the endpoint's connections. So a peer that lies reaches only its own connections.
 
-#include "host_proxy/links/fabric/channel.hpp"
+#include "host_proxy/links/fabric/transport.hpp"
 #include "host_proxy/links/fabric/port.hpp"
 #include "host_proxy/net/network.hpp"
 
@@ -32,7 +32,7 @@ class PeerEndpoint {
   int find_address(std::span<const std::byte> address, std::uint64_t& peer);
 
   /// Gives a connection an index. Throws Error (ENOBUFS) if all are in use or were left in the middle of writes.
-  std::uint32_t add(FabricChannel& channel);
+  std::uint32_t add(FabricTransport& transport);
   /// Ends a connection. `settled`: nothing is under way any more. `writes`: how many of this side's writes are not
   /// complete. If something may be under way, the index is not used again, and the memory stays registered until those
   /// writes are complete, and kLeftoverNs have passed or kLeftoverMax later connections were left like this. Many
@@ -49,7 +49,7 @@ class PeerEndpoint {
   /// True if no connection can be made on it any more: further ones need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
-  int write(const FabricWrite& write, FabricChannel& channel);
+  int write(const FabricWrite& write, FabricTransport& transport);
 
   /// How long a late write may take. An honest peer learns of a reset at once, and its fabric gives up writes sooner.
   static constexpr std::uint64_t kLeftoverNs = 10'000'000'000;
@@ -78,7 +78,9 @@ class PeerEndpoint {
   void fail_all(int error, const std::string& reason);
   void note_written(std::uint64_t token);
   void forget_leftovers();
-  FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
+  FabricTransport* transport_of(std::uint64_t index) const {
+    return index < transports_.size() ? transports_[index] : nullptr;
+  }
 
   std::list<Leftover> leftovers_;
   std::list<Leftover> places_for_leftovers_;  // a node of leftovers_ for each connection, so that its destructor
@@ -86,13 +88,13 @@ class PeerEndpoint {
   std::unique_ptr<FabricPort> port_;
   Identity pair_;
   std::string name_;
-  std::vector<FabricChannel*> channels_;  // by index
+  std::vector<FabricTransport*> transports_;  // by index
   std::vector<std::uint32_t> free_;
   std::uint32_t next_index_ = 0;
   std::uint32_t connections_ = 0;
   std::uint64_t connections_made_ = 0;
   bool broken_ = false;
-  std::vector<FabricChannel*> refused_;  // to be told to repeat their writes
+  std::vector<FabricTransport*> refused_;  // to be told to repeat their writes
   std::vector<Completion> completions_;
   struct Address {
     std::vector<std::byte> bytes;

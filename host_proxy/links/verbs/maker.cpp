@@ -4,7 +4,7 @@
 #include "plain_types/error.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
-#include "host_proxy/links/verbs/channel.hpp"
+#include "host_proxy/links/verbs/transport.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class VerbsSetup final : public LinkSetup {
     // Relaxed: T3 publishes it, and the peer writes it only after this side's set-up words.
     ringbuf::SystemAtomics::Ref<std::uint64_t>(rings_.link->header().rx_committed.value)
         .store(rings.rx.start, ringbuf::kRelaxed);
-    return std::make_unique<OneSidedLink>(std::make_unique<VerbsChannel>(std::move(parts_), activity_, rings),
+    return std::make_unique<OneSidedLink>(std::make_unique<VerbsTransport>(std::move(parts_), activity_, rings),
                                           std::move(stream), rings, events);
   }
 

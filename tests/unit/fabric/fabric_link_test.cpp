@@ -1,6 +1,6 @@
 // The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
 #include "gpusock/cpu/host_platform.hpp"
-#include "host_proxy/links/fabric/channel.hpp"
+#include "host_proxy/links/fabric/transport.hpp"
 #include "host_proxy/links/fabric/idle_endpoints.hpp"
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
@@ -29,14 +29,14 @@ class End final : public LinkEvents {
  public:
   End(std::shared_ptr<PeerEndpoint> peer, std::uint64_t ring_bytes, bool accepts)
       : segment(std::make_shared<Segment>(std::make_shared<HostPlatform>(), ring_bytes)),
-        channel(std::make_unique<FabricChannel>(std::move(peer), segment, accepts)) {}
+        transport(std::make_unique<FabricTransport>(std::move(peer), segment, accepts)) {}
 
   void establish(std::unique_ptr<ByteStream> stream, std::uint64_t salt) {
     ringbuf::RingMemory tx = segment->proxy_rings().tx, rx = segment->proxy_rings().rx;
     tx.origin = rx.origin = kStart;
     for (auto& word : words) word = kStart;
     const table::RingPair rings{{tx, &words[0], &words[1], kStart}, {rx, &words[2], &words[3], kStart}};
-    link = std::make_unique<OneSidedLink>(std::move(channel), std::move(stream), rings, *this);
+    link = std::make_unique<OneSidedLink>(std::move(transport), std::move(stream), rings, *this);
     sender = rings.tx.producer();
     receiver = rings.rx.consumer();
     salt_ = salt;
@@ -74,7 +74,7 @@ class End final : public LinkEvents {
   static constexpr std::uint64_t kStart = ~std::uint64_t{0} - 5000;  // positions wrap on the way
   static constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
   std::shared_ptr<Segment> segment;
-  std::unique_ptr<FabricChannel> channel;
+  std::unique_ptr<FabricTransport> transport;
   std::unique_ptr<Link> link;
   std::uint64_t words[4];
   ringbuf::ByteProducer<> sender;
@@ -92,12 +92,12 @@ struct Pair {
   Pair(std::shared_ptr<PeerEndpoint> a_peer, std::shared_ptr<PeerEndpoint> b_peer, std::uint64_t a_ring,
        std::uint64_t b_ring)
       : a(std::move(a_peer), a_ring, false), b(std::move(b_peer), b_ring, true) {
-    const Grant grant = a.channel->grant();
+    const Grant grant = a.transport->grant();
     index_at_a = grant.index;
-    const Grant back = b.channel->grant();
+    const Grant back = b.transport->grant();
     index_at_b = back.index;
     key_at_b = back.memory_key;
-    EXPECT_EQ(b.channel->take_grant(grant), 0);
+    EXPECT_EQ(b.transport->take_grant(grant), 0);
     a.establish(std::make_unique<MemoryStream>(to_a, to_b), 1);
     b.establish(std::make_unique<MemoryStream>(to_b, to_a), 2);
   }
@@ -485,9 +485,9 @@ class IdleEndpointsTest : public testing::Test {
     idle_->keep(peer);
     return peer;
   }
-  std::unique_ptr<FabricChannel> connect(std::shared_ptr<PeerEndpoint> peer) {
-    return std::make_unique<FabricChannel>(std::move(peer),
-                                           std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096), false);
+  std::unique_ptr<FabricTransport> connect(std::shared_ptr<PeerEndpoint> peer) {
+    return std::make_unique<FabricTransport>(std::move(peer),
+                                             std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096), false);
   }
 
   MemoryFabric fabric_{1};
@@ -497,11 +497,11 @@ class IdleEndpointsTest : public testing::Test {
 };
 
 TEST_F(IdleEndpointsTest, AnEndpointClosesWhenItHasBeenIdleForLongEnough) {
-  auto channel = connect(make());
+  auto transport = connect(make());
   idle_->maintain(1);
   idle_->maintain(1 + 10 * IdleEndpoints::kIdleNs);
   EXPECT_EQ(closed_, 0) << "it has a connection";
-  channel.reset();
+  transport.reset();
   last_port_->tell_arrived();
   const std::uint64_t idle_at = 2 + 10 * IdleEndpoints::kIdleNs;
   idle_->maintain(idle_at);
@@ -555,10 +555,10 @@ TEST(PeerEndpoint, WhatAResetLeavesIsTakenBackInTime) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<PeerEndpoint>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
   const auto segment = std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096);
-  auto channel = std::make_unique<FabricChannel>(peer, segment, false);
-  ASSERT_EQ(channel->take_grant(channel->grant()), 0);
-  while (channel->write(segment->proxy_rings().tx.data, 100) == -EAGAIN) continue;
-  channel.reset();
+  auto transport = std::make_unique<FabricTransport>(peer, segment, false);
+  ASSERT_EQ(transport->take_grant(transport->grant()), 0);
+  while (transport->write(segment->proxy_rings().tx.data, 100) == -EAGAIN) continue;
+  transport.reset();
   peer->maintain(1);
   peer->maintain(PeerEndpoint::kLeftoverNs);
   EXPECT_EQ(fabric.regions.size(), 2u) << "a late write breaks nothing";
@@ -585,12 +585,12 @@ TEST(FabricGrant, IsCheckedFieldByField) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<PeerEndpoint>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
   const auto segment = std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096);
-  FabricChannel channel(peer, segment, false);
-  const Grant good = channel.grant();
+  FabricTransport transport(peer, segment, false);
+  const Grant good = transport.grant();
   const auto refused = [&](auto change) {
     Grant grant = good;
     change(grant);
-    return channel.take_grant(grant) == EPROTO;
+    return transport.take_grant(grant) == EPROTO;
   };
   EXPECT_TRUE(refused([](Grant& grant) { grant.index = kConnectionsMax; }));
   EXPECT_TRUE(refused([](Grant& grant) { grant.ring_bytes = 0; }));
@@ -600,10 +600,10 @@ TEST(FabricGrant, IsCheckedFieldByField) {
   EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 257; }));
   EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 3; })) << "no address of this fabric";
   fabric.has_memory = false;
-  EXPECT_EQ(channel.take_grant(good), ENOMEM) << "which is not the peer's fault";
+  EXPECT_EQ(transport.take_grant(good), ENOMEM) << "which is not the peer's fault";
   fabric.has_memory = true;
-  EXPECT_EQ(channel.take_grant(good), 0);
-  EXPECT_EQ(channel.take_grant(good), EPROTO) << "once";
+  EXPECT_EQ(transport.take_grant(good), 0);
+  EXPECT_EQ(transport.take_grant(good), EPROTO) << "once";
 }
 
 }  // namespace

@@ -11,37 +11,37 @@
 namespace param_sync {
 namespace {
 
-struct Channels {
-  Channels() {
+struct Sockets {
+  Sockets() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw std::runtime_error("socketpair");
-    here = std::make_unique<ProcessChannel>(ends[0]);
-    there = std::make_unique<ProcessChannel>(ends[1]);
+    here = std::make_unique<ControlSocket>(ends[0]);
+    there = std::make_unique<ControlSocket>(ends[1]);
   }
-  std::unique_ptr<ProcessChannel> here, there;
+  std::unique_ptr<ControlSocket> here, there;
 };
 
 /// A node's report, which may be the last that it says before it ends: it must not get lost.
 TEST(Control, AMessageThatIsThereIsTakenWholeHoweverLong) {
-  Channels channels;
+  Sockets sockets;
   const std::string longer_than_a_read(100'000, 'x');
-  channels.there->send({{"report", longer_than_a_read}});
-  channels.there->send({{"end", true}});
-  channels.there.reset();
+  sockets.there->send({{"report", longer_than_a_read}});
+  sockets.there->send({{"end", true}});
+  sockets.there.reset();
   bool ended = false;
-  const auto first = channels.here->try_receive(ended);
+  const auto first = sockets.here->try_receive(ended);
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->at("report"), longer_than_a_read);
-  EXPECT_TRUE(channels.here->try_receive(ended).has_value());
+  EXPECT_TRUE(sockets.here->try_receive(ended).has_value());
   EXPECT_FALSE(ended);
-  EXPECT_FALSE(channels.here->try_receive(ended).has_value());
+  EXPECT_FALSE(sockets.here->try_receive(ended).has_value());
   EXPECT_TRUE(ended);
 }
 
 TEST(Control, WithoutAMessageNothingIsTaken) {
-  Channels channels;
+  Sockets sockets;
   bool ended = false;
-  EXPECT_FALSE(channels.here->try_receive(ended).has_value());
+  EXPECT_FALSE(sockets.here->try_receive(ended).has_value());
   EXPECT_FALSE(ended);
 }
 

@@ -10,7 +10,7 @@
 
 #include "host_proxy/links/fabric/layout.hpp"
 #include "host_proxy/links/fabric/port.hpp"
-#include "host_proxy/links/one_sided_channel.hpp"
+#include "host_proxy/links/one_sided_transport.hpp"
 #include "host_proxy/memory/segment.hpp"
 
 #include <array>
@@ -30,13 +30,13 @@ struct FabricMemory {
   std::unique_ptr<FabricRegistration> source;  ///< what this side writes from; nullptr if the provider needs none
 };
 
-class FabricChannel final : public OneSidedChannel {
+class FabricTransport final : public OneSidedTransport {
  public:
   /// Takes an index and registers memory. `sends_grant`: true on the acceptor, whose memory the peer does not know yet:
   /// the set-up words are then the grant. Throws Error (ENOBUFS, or the fabric's error).
-  FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant);
+  FabricTransport(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant);
   /// If writes may still be under way, the memory stays registered for a while, and the index is not used again.
-  ~FabricChannel();
+  ~FabricTransport();
 
   /// What the peer must know about this side's memory and endpoint.
   Grant grant() const;

@@ -1,4 +1,4 @@
-#include "host_proxy/links/fabric/channel.hpp"
+#include "host_proxy/links/fabric/transport.hpp"
 
 #include "plain_types/error.hpp"
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
@@ -31,7 +31,7 @@ constexpr std::uint64_t kCreditFragments = 8;
 
 }  // namespace
 
-FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant)
+FabricTransport::FabricTransport(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant)
     : peer_(std::move(peer)), sends_grant_(sends_grant) {
   memory_.segment = std::move(segment);
   const RingMemories rings = memory_.segment->proxy_rings();
@@ -51,11 +51,11 @@ FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr
   index_ = peer_->add(*this);
 }
 
-FabricChannel::~FabricChannel() {
+FabricTransport::~FabricTransport() {
   peer_->remove(index_, std::move(memory_), settled_, std::popcount(busy_) + (credit_busy_ ? 1 : 0));
 }
 
-Grant FabricChannel::grant() const {
+Grant FabricTransport::grant() const {
   Grant grant;
   const auto address = peer_->port().address();
   grant.index = static_cast<std::uint16_t>(index_);
@@ -67,7 +67,7 @@ Grant FabricChannel::grant() const {
   return grant;
 }
 
-int FabricChannel::take_grant(const Grant& grant) {
+int FabricTransport::take_grant(const Grant& grant) {
   if (open_ || !is_ring_size(grant.ring_bytes) || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
       grant.address_bytes > grant.address.size()) {
     return EPROTO;
@@ -80,41 +80,41 @@ int FabricChannel::take_grant(const Grant& grant) {
   return 0;
 }
 
-std::string FabricChannel::name() const { return "fabric (" + peer_->name() + ")"; }
+std::string FabricTransport::name() const { return "fabric (" + peer_->name() + ")"; }
 
-std::vector<std::uint64_t> FabricChannel::setup_words() const {
+std::vector<std::uint64_t> FabricTransport::setup_words() const {
   std::vector<std::uint64_t> words(sends_grant_ ? kGrantWords : 0);
   const Grant own = grant();
   if (sends_grant_) std::memcpy(words.data(), &own, sizeof own);
   return words;
 }
 
-int FabricChannel::take_word(std::uint64_t word) {
+int FabricTransport::take_word(std::uint64_t word) {
   if (words_taken_ == kGrantWords) return EPROTO;
   std::memcpy(reinterpret_cast<std::byte*>(&remote_) + sizeof word * words_taken_, &word, sizeof word);
   return ++words_taken_ == kGrantWords ? take_grant(remote_) : 0;
 }
 
-void FabricChannel::fail(int error, const std::string& reason) {
+void FabricTransport::fail(int error, const std::string& reason) {
   set_failure(error, reason);
   note_news();
 }
 
-bool FabricChannel::poll() { return std::exchange(news_, false); }
+bool FabricTransport::poll() { return std::exchange(news_, false); }
 
-void FabricChannel::note_news() {
+void FabricTransport::note_news() {
   news_ = true;
   wake();
 }
 
-std::uint64_t FabricChannel::write_bytes_max() const {
+std::uint64_t FabricTransport::write_bytes_max() const {
   const bool can_write = open_ && error() == 0 && fragments_sent_ - fragments_acknowledged_ < kFragmentsMax &&
                          (busy_ >> fragments_sent_ % kWindow & 1) == 0 &&
                          fragments_sent_ - fragments_completed_ < kWindow;
   return can_write ? kFragmentBytesMax : 0;
 }
 
-int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
+int FabricTransport::write(const std::byte* from, std::uint64_t bytes) {
   const auto sequence = static_cast<std::uint32_t>(fragments_sent_ % kWindow);
   FabricWrite fragment;
   fragment.from = from;
@@ -130,7 +130,7 @@ int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
   return 0;
 }
 
-int FabricChannel::start(FabricWrite write, std::uint32_t operation) {
+int FabricTransport::start(FabricWrite write, std::uint32_t operation) {
   write.source = memory_.source.get();
   write.peer = remote_peer_;
   write.key = remote_.memory_key;
@@ -138,7 +138,7 @@ int FabricChannel::start(FabricWrite write, std::uint32_t operation) {
   return peer_->write(write, *this);
 }
 
-void FabricChannel::on_written(std::uint32_t operation) {
+void FabricTransport::on_written(std::uint32_t operation) {
   if (operation == kCreditOperation) {
     credit_busy_ = false;
   } else {
@@ -150,9 +150,11 @@ void FabricChannel::on_written(std::uint32_t operation) {
   note_news();
 }
 
-bool FabricChannel::is_credit_due(std::uint64_t) { return fragments_taken_ - fragments_credited_ >= kCreditFragments; }
+bool FabricTransport::is_credit_due(std::uint64_t) {
+  return fragments_taken_ - fragments_credited_ >= kCreditFragments;
+}
 
-int FabricChannel::send_credit(std::uint64_t consumed) {
+int FabricTransport::send_credit(std::uint64_t consumed) {
   if (!open_ || credit_busy_) return -EAGAIN;
   Credit& own = memory_.segment->header().own_credit;
   own = {consumed, fragments_taken_};
@@ -171,7 +173,7 @@ int FabricChannel::send_credit(std::uint64_t consumed) {
   return 0;
 }
 
-void FabricChannel::on_arrived(const CompletionData& data) {
+void FabricTransport::on_arrived(const CompletionData& data) {
   if (error() != 0) return;
   if (data.bytes == 0) {
     read_credit();
@@ -190,7 +192,7 @@ void FabricChannel::on_arrived(const CompletionData& data) {
 }
 
 /// Takes the fragments that follow the last one taken. A fragment never passes the end of the ring.
-void FabricChannel::take_fragments() {
+void FabricTransport::take_fragments() {
   const std::uint64_t ring = memory_.segment->ring_bytes();
   while (const std::uint64_t bytes = std::exchange(lengths_[fragments_taken_ % kWindow], 0)) {
     const std::uint64_t room = std::min(credited_ + ring - arrived_, ring - (arrived_ & (ring - 1)));
@@ -204,7 +206,7 @@ void FabricChannel::take_fragments() {
   }
 }
 
-void FabricChannel::read_credit() {
+void FabricTransport::read_credit() {
   Credit* words = &memory_.segment->header().peer_credit;
   const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->fragments).load(ringbuf::kAcquire)};
   if (now.consumed > sent_ || now.fragments > fragments_sent_) {

@@ -12,7 +12,7 @@
 /// sees the word in host memory, makes the bytes visible (V4), and then stores the callers' word. In both cases the
 /// proxy checks the word in host memory, and relies on this word alone.
 
-#include "host_proxy/links/one_sided_channel.hpp"
+#include "host_proxy/links/one_sided_transport.hpp"
 #include "host_proxy/links/verbs/message.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "socket_table/socket_table.hpp"
@@ -43,11 +43,11 @@ struct Parts {
   PeerMemory peer;
 };
 
-class VerbsChannel final : public OneSidedChannel {
+class VerbsTransport final : public OneSidedTransport {
  public:
   /// The `rings` must be those of `parts`.
-  VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings);
-  ~VerbsChannel() { abandon(); }
+  VerbsTransport(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings);
+  ~VerbsTransport() { abandon(); }
 
   std::string name() const override { return "verbs"; }
   bool is_silent() const override { return true; }

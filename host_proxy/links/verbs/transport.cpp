@@ -1,4 +1,4 @@
-#include "host_proxy/links/verbs/channel.hpp"
+#include "host_proxy/links/verbs/transport.hpp"
 
 #include "rdma/visibility.hpp"
 
@@ -19,7 +19,7 @@ constexpr int kLooks = 8;
 
 }  // namespace
 
-VerbsChannel::VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings)
+VerbsTransport::VerbsTransport(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings)
     : parts_(std::move(parts)),
       words_(parts_.segment->header()),
       activity_(std::move(activity)),
@@ -30,13 +30,13 @@ VerbsChannel::VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, cons
   parts_.pair->set_on_progress([this] { take_completions(); });
 }
 
-int VerbsChannel::take_word(std::uint64_t word) {
+int VerbsTransport::take_word(std::uint64_t word) {
   peer_start_ = word;
   open_ = true;
   return 0;
 }
 
-bool VerbsChannel::poll() {
+bool VerbsTransport::poll() {
   const std::uint64_t consumed = rdma::load_word_of_nic(words_.tx_consumed.value);
   if (consumed - peer_consumed_ > sent_ - peer_consumed_) {
     set_failure(EPROTO, "the peer gave credit for bytes that were not sent");
@@ -47,13 +47,13 @@ bool VerbsChannel::poll() {
   return false;  // words that the NIC has written move nothing by themselves
 }
 
-void VerbsChannel::abandon() {
+void VerbsTransport::abandon() {
   if (pending_count_ != 0) --activity_->busy;
   pending_count_ = 0;
 }
 
 /// Called in the maker's poll() when the queue pair has completions.
-void VerbsChannel::take_completions() {
+void VerbsTransport::take_completions() {
   const bool was_busy = pending_count_ != 0;
   for (; pending_count_ != 0; --pending_count_, ++first_pending_) {
     const Pending& oldest = pending_[first_pending_ % pending_.size()];
@@ -64,12 +64,12 @@ void VerbsChannel::take_completions() {
   wake();
 }
 
-std::uint64_t VerbsChannel::write_bytes_max() const {
+std::uint64_t VerbsTransport::write_bytes_max() const {
   const bool has_room = parts_.pair->room() >= requests_per_write() && pending_count_ != pending_.size();
   return has_room ? std::min(kWriteBytesMax, parts_.segment->ring_bytes() / 4) : 0;
 }
 
-int VerbsChannel::write(const std::byte* from, std::uint64_t bytes) {
+int VerbsTransport::write(const std::byte* from, std::uint64_t bytes) {
   const PeerMemory& peer = parts_.peer;
   const std::uint64_t position = peer_start_ + sent_ + bytes;
   const std::uint64_t for_kernels = position + peer.kernels_word_bias;
@@ -92,23 +92,23 @@ int VerbsChannel::write(const std::byte* from, std::uint64_t bytes) {
   return 0;
 }
 
-rdma::Write VerbsChannel::write_of_word(const std::uint64_t& value, std::uint64_t at) const {
+rdma::Write VerbsTransport::write_of_word(const std::uint64_t& value, std::uint64_t at) const {
   return {&value, sizeof value, 0, parts_.peer.words_address + at, parts_.peer.words_key, true};
 }
 
-std::uint64_t VerbsChannel::arrived() const { return rdma::load_word_of_nic(words_.rx_committed.value) - rx_start_; }
+std::uint64_t VerbsTransport::arrived() const { return rdma::load_word_of_nic(words_.rx_committed.value) - rx_start_; }
 
-int VerbsChannel::make_visible() {
+int VerbsTransport::make_visible() {
   const bool on_device = parts_.segment->placement() == RingPlacement::device;
   return on_device ? parts_.segment->platform().flush_nic_writes() : 0;  // V4; nothing to do where V3 holds
 }
 
-bool VerbsChannel::is_credit_due(std::uint64_t bytes) {
+bool VerbsTransport::is_credit_due(std::uint64_t bytes) {
   looks_ = bytes == 0 ? 0 : looks_ + 1;
   return looks_ >= kLooks;
 }
 
-int VerbsChannel::send_credit(std::uint64_t consumed) {
+int VerbsTransport::send_credit(std::uint64_t consumed) {
   const rdma::Write write = write_of_word(consumed, kCreditAt);
   if (const int error = parts_.pair->post({&write, 1}, false); error != 0) return error;
   credited_ = consumed;

@@ -14,11 +14,11 @@
 
 namespace gpusock::proxy {
 
-class OneSidedChannel {
+class OneSidedTransport {
  public:
-  virtual ~OneSidedChannel() = default;
-  OneSidedChannel(const OneSidedChannel&) = delete;
-  OneSidedChannel& operator=(const OneSidedChannel&) = delete;
+  virtual ~OneSidedTransport() = default;
+  OneSidedTransport(const OneSidedTransport&) = delete;
+  OneSidedTransport& operator=(const OneSidedTransport&) = delete;
 
   virtual std::string name() const = 0;  ///< for the log
   /// True if no event reports what the peer writes, so that the link has to look for it.
@@ -80,7 +80,7 @@ class OneSidedChannel {
   virtual void settle() {}
 
  protected:
-  OneSidedChannel() = default;
+  OneSidedTransport() = default;
 
   void wake() {
     if (sink_ != nullptr) sink_->on_ready();
