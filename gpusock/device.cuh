@@ -13,7 +13,7 @@
 /// pass Deadline::never().
 ///
 /// Errors are negated errno values. Each call lists all that it can return. Unless a list says otherwise, they mean:
-///   -EBADF       not an open socket of this side: never opened, or closed (before or during the call)
+///   -EBADF       not an open socket of this caller side: never opened, or closed (before or during the call)
 ///   -EINVAL      an invalid argument
 ///   -ENOTCONN    the socket is a listener
 ///   -ECANCELED   the context ends
@@ -25,7 +25,8 @@
 ///   -EPROTO      the peer broke the protocol
 ///   -ENOMEM      no memory for this socket: it is not opened, or its connection is reset
 ///   -EIO         the proxy could not copy to or from rings in device memory
-///   -EMFILE      all sockets of this side, all listeners or all descriptors of the process are in use
+///   -EMFILE      all sockets of this caller side, all listeners or all descriptors of the process are in use
+/// A caller side is the kernels of a context, or its host threads (docs/semantics.md, "Who may use a socket").
 /// listen and connect also return other errors of the operating system, such as -ENFILE or -EPERM.
 
 #include "gpusock/detail/sockets.cuh"
@@ -194,10 +195,10 @@ class Net {
                       Deadline deadline = Deadline::by_default()) const;
 
   /// Opens a poll set. wait() on it returns those of its sockets that have an event; the cost does not grow with the
-  /// number of sockets that have none. Returns the set's handle. A side of a context has as many sets as
-  /// Options::sockets_max, at most 256 (128 where kernels and host threads are two sides).
+  /// number of sockets that have none. Returns the set's handle. A caller side has as many sets as
+  /// Options::sockets_max, at most 256 (128 where kernels and host threads are two caller sides).
   ///
-  /// Errors: -EMFILE (all sets of this side are in use), -ECANCELED.
+  /// Errors: -EMFILE (all sets of this caller side are in use), -ECANCELED.
   template <class Group>
   GPUSOCK_FN PollSet open_set(const Group& group) const;
 
@@ -209,14 +210,14 @@ class Net {
   ///
   /// `events`: kPollIn, kPollOut, kPollNval and kPollEdge, combined with |. `tag`: a value that its events carry.
   ///
-  /// Errors: -EBADF (no open socket or no open set of this side), -EINVAL (`events` has other bits), -EBUSY (another
-  /// open set watches it).
+  /// Errors: -EBADF (no open socket or no open set of this caller side), -EINVAL (`events` has other bits), -EBUSY
+  /// (another open set watches it).
   template <class Group>
   GPUSOCK_FN int watch(const Group& group, PollSet set, Socket socket, int events, std::uint64_t tag = 0) const;
 
   /// Takes a socket out of a set. Returns 0. A wait() that runs at that moment may still return the socket once.
   ///
-  /// Errors: -EBADF (no open socket or no open set of this side), -ENOENT (the set does not watch it).
+  /// Errors: -EBADF (no open socket or no open set of this caller side), -ENOENT (the set does not watch it).
   template <class Group>
   GPUSOCK_FN int unwatch(const Group& group, PollSet set, Socket socket) const;
 
@@ -228,15 +229,16 @@ class Net {
   /// Only one group at a time may wait on a set. `events`: in shared, device or mapped memory, as poll()'s entries. The
   /// group's threads share the work.
   ///
-  /// Errors: -EBADF (not an open set of this side, or closed during the call), -EINVAL (`events` is nullptr, or `max`
-  /// is less than 1), -EBUSY (another group waits on it), -ECANCELED.
+  /// Errors: -EBADF (not an open set of this caller side, or closed during the call), -EINVAL (`events` is nullptr, or
+  /// `max` is less than 1), -EBUSY (another group waits on it), -ECANCELED.
   template <class Group>
   GPUSOCK_FN int wait(const Group& group, PollSet set, PollEvent* events, int max,
                       Deadline deadline = Deadline::by_default()) const;
 
   /// Wakes the group that waits on a set, or the next wait() on it. That wait() returns one event with kPollWake for
   /// all wake() calls since the last such event, and for all sockets watched with kPollNval that were closed. Returns
-  /// 0. Kernels and host threads may wake sets of either side. The group can then read what the caller wrote before.
+  /// 0. Kernels and host threads may wake sets of either caller side. The group can then read what the caller wrote
+  /// before.
   ///
   /// Errors: -EBADF.
   template <class Group>

@@ -30,7 +30,7 @@ namespace gpusock {
 struct Options {
   int gpu = 0;         ///< which GPU (GPUSOCK_GPU); ignored on the CPU device, unless it has the shape of a GPU
   std::string secret;  ///< the secret that peers must share to connect (GPUSOCK_SECRET); empty: none
-  std::uint32_t sockets_max = 1024;  ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
+  std::uint32_t sockets_max = 1024;  ///< sockets a caller side may open, and accepted sockets: 1 to 4096 each
   /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: the fastest size for the link (on a
   /// GPU 1 MiB, because rings are set up before their link is known); see docs/decisions/006-ring-size.md.
   std::uint64_t ring_bytes = 0;

@@ -9,8 +9,8 @@
 namespace gpusock {
 
 /// Serves the clients of `listener`. Returns 0 when the context ends, or when the listener is closed and its clients
-/// have left. Any thread of the listener's side may close it, also the handler. After that no new client is accepted.
-/// Clients that have seats are served as before, until each leaves by itself or by a limit.
+/// have left. Any thread of the listener's caller side may close it, also the handler. After that no new client is
+/// accepted. Clients that have seats are served as before, until each leaves by itself or by a limit.
 ///
 /// `count` groups call it at the same time. Each group passes its number `own`, and all groups pass the same `seats`:
 /// an array with a Seats for each group. A block of several threads passes this_block(), or gives each of its threads a

@@ -11,8 +11,8 @@
 
 namespace gpusock {
 
-/// A socket handle (>= 0), or a negated errno. A handle is valid on the side that opened it: the kernels of a context,
-/// or its host threads (on the CPU device these are one side).
+/// A socket handle (>= 0), or a negated errno. A handle is valid on the caller side that opened it: the kernels of
+/// a context, or its host threads (on the CPU device these are one caller side).
 using Socket = std::int32_t;
 
 /// Flags of send and recv; they combine with |.
@@ -36,7 +36,7 @@ enum PollEvents : std::int16_t {
   kPollOut = 0x04,     ///< send would not wait: there is room, or it would return an error
   kPollErr = 0x08,     ///< the connection failed; this event and the next two are reported even if not asked for
   kPollHup = 0x10,     ///< the peer neither receives nor sends any more
-  kPollNval = 0x20,    ///< not an open socket of this side; for watch(): the set is woken when the socket is closed
+  kPollNval = 0x20,    ///< not an open socket of this caller side; for watch(): its close wakes the set
   kPollWake = 0x40,    ///< of a poll set: wake() was called, or a socket that is watched with kPollNval was closed
   kPollEdge = 0x4000,  ///< for watch(): wait() returns the socket once after each change, not as long as it is ready
 };
@@ -48,8 +48,8 @@ struct PollEntry {
   std::int16_t revents = 0;  ///< the PollEvents that were found; written by poll
 };
 
-/// A poll set's handle (>= 0), or a negated errno, from Net::open_set(). A handle is valid on the side that opened it;
-/// Net::wake() takes it on both sides.
+/// A poll set's handle (>= 0), or a negated errno, from Net::open_set(). A handle is valid on the caller side that
+/// opened it; Net::wake() takes it on both.
 using PollSet = std::int32_t;
 
 /// One event of a poll set.
@@ -98,8 +98,8 @@ enum class Shutdown : int { read = 1, write = 2, both = 3 };
 
 namespace detail {
 #if !GPUSOCK_ON_GPU
-/// Tells kernels from host threads on a CPU device that has the shape of a GPU. There the kernels have a side and a
-/// clock of their own.
+/// Tells kernels from host threads on a CPU device that has the shape of a GPU. There the kernels are a caller
+/// side and have a clock of their own.
 struct KernelsApart {
   bool (*in_kernel)() noexcept;
   std::uint64_t (*clock_ns)() noexcept;
@@ -108,7 +108,7 @@ struct KernelsApart {
 inline const KernelsApart* kernels_apart = nullptr;
 #endif
 
-/// True for a thread of a kernel whose side and clock are not the host threads'.
+/// True for a thread of a kernel whose caller side and clock are not the host threads'.
 GPUSOCK_FN inline bool on_kernels_side() {
 #if GPUSOCK_ON_GPU
   return true;
@@ -132,9 +132,9 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
 #endif
 }
 
-/// A point in time until which a call may wait. It is measured by the clock of the side (kernels or host threads) that
-/// made it. If it is passed to the other side, which has another clock, its duration begins anew in each call there: a
-/// kernel that gets the host's `after_ns(n)` as an argument waits for up to n ns in each call.
+/// A point in time until which a call may wait. It is measured by the clock of the caller side (kernels or host
+/// threads) that made it. If it is passed to the other one, which has another clock, its duration begins anew in each
+/// call there: a kernel that gets the host's `after_ns(n)` as an argument waits for up to n ns in each call.
 class Deadline {
  public:
   /// The deadline of a call that is given none. The call waits for the socket's timeout (SocketOption), which is the
@@ -161,11 +161,12 @@ class Deadline {
   GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                            ///< true for now()
 
   /// True if the deadline has passed. now() has always passed. by_default() never has, because it begins with each
-  /// call. A deadline that the other side made counts as passed: call here() once, and call passed() on the result.
+  /// call. A deadline that the other caller side made counts as passed: call here() once, and call passed() on the
+  /// result.
   GPUSOCK_FN bool passed() const {
     return !is_never() && !is_default() && (is_now() || is_foreign() || clock_ns() >= at_ns_);
   }
-  /// The same deadline for this side. If the other side made it, its duration begins now.
+  /// The same deadline for this caller side. If the other one made it, its duration begins now.
   /// This is inlined into every call: if a function returned the two words, the processor would stall where the caller
   /// loads both as one.
   [[gnu::always_inline]] GPUSOCK_FN Deadline here() const {
@@ -180,7 +181,7 @@ class Deadline {
   GPUSOCK_FN constexpr Deadline(std::uint64_t at_ns, std::uint64_t sided) : at_ns_(at_ns), sided_(sided) {}
   GPUSOCK_FN static std::uint64_t sided(std::uint64_t duration_ns) {
     const std::uint64_t at_most = duration_ns < kKernels ? duration_ns : kKernels - 1;
-    const std::uint64_t duration = at_most == 0 ? 1 : at_most;  // 0 means: the same on both sides
+    const std::uint64_t duration = at_most == 0 ? 1 : at_most;  // 0 means: the same for both caller sides
     return detail::on_kernels_side() ? duration | kKernels : duration;
   }
   GPUSOCK_FN_APART Deadline begun_here() const { return is_never() ? *this : after_ns(sided_ & ~kKernels); }
@@ -189,11 +190,11 @@ class Deadline {
   GPUSOCK_FN constexpr Deadline or_after(std::uint64_t now_ns, std::uint64_t timeout_ns) const {
     return is_default() ? Deadline(detail::later_ns(now_ns, timeout_ns), kKernels) : *this;
   }
-  /// True if a deadline of this side has passed at this time of the side's clock.
+  /// True if a deadline of this caller side has passed at this time of its clock.
   GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }
 
-  std::uint64_t at_ns_;  ///< the point in time, ns of the clock of the side that made it
-  std::uint64_t sided_;  ///< its duration when it was made, ns, with kKernels if kernels made it; 0: same on both sides
+  std::uint64_t at_ns_;  ///< the point in time, ns of the clock of the caller side that made it
+  std::uint64_t sided_;  ///< its duration when it was made, ns, with kKernels if kernels made it; 0: same for both
 };
 
 }  // namespace gpusock

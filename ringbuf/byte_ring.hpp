@@ -32,7 +32,7 @@
 
 namespace gpusock::ringbuf {
 
-/// What writable() and readable() return if the other side's position is invalid.
+/// What writable() and readable() return if the position from the ring's other end is invalid.
 inline constexpr std::uint64_t kRingCorrupt = ~std::uint64_t{0};
 
 /// One contiguous run of ring bytes.

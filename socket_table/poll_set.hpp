@@ -4,7 +4,7 @@
 /// A set has a ring of slot numbers from the proxy to the group that waits (ringbuf/byte_ring.hpp; rows P1, C1, C2,
 /// P2). The proxy is the only writer of what makes most sockets ready. After a change of such a socket it writes the
 /// socket's slot into the ring of the set that watches it. The group looks at the slots that it takes from the ring,
-/// and at those that were ready when it last looked. Neither side looks at idle sockets.
+/// and at those that were ready when it last looked. Neither the group nor the proxy looks at idle sockets.
 ///
 /// No event is lost: an entry follows each change, and the words of the change come before the entry (P1, C1). A slot
 /// whose last entry the group has not taken yet gets no other one. The proxy remembers such a change, and writes the
@@ -18,7 +18,7 @@
 ///   PollSetWords           see the struct    pinned host memory, 32 bytes a set: all that a waiting group polls. If
 ///                          the host can store into the GPU's memory (TableMemory), kernels' sets have a second one
 ///                          there, which kernels poll
-///   rings, taken           the two sides of the ring
+///   rings, taken           the two ends of the ring
 ///   CallerSet              callers only      callers' own memory
 // clang-format off
 ///
@@ -55,7 +55,7 @@ GPUSOCK_FN constexpr std::int32_t make_set(std::uint32_t index, std::uint32_t ge
 /// All that a waiting group polls of its set, in one 32-byte sector. Each word has one writer.
 struct alignas(32) PollSetWords {
   std::uint64_t published = 0;   ///< written by the proxy: the ring's `committed`
-  std::uint64_t generation = 0;  ///< written by its side's callers: the handle's generation; even while it is closed
+  std::uint64_t generation = 0;  ///< written by its caller side: the handle's generation; even while it is closed
   /// Written by host threads (first) and kernels (second): generation << 32 | how often they have woken that
   /// generation.
   std::uint64_t wakes[2] = {};
@@ -101,8 +101,8 @@ struct alignas(64) CallerSet {
   static constexpr std::uint32_t kWords = 256;  ///< a bit for each slot (kSlotsMax)
 
   std::uint64_t generation_and_users = 0;  ///< device scope: as in CallerSlot, for calls that use the set
-  std::uint64_t lock = 0;             ///< device scope: guards PollSetWords::generation, this side's word of `wakes`
-  std::uint64_t waiting = 0;          ///< device scope: 1 while a group waits on the set; only that group uses the rest
+  std::uint64_t lock = 0;     ///< device scope: guards PollSetWords::generation, this caller side's word of `wakes`
+  std::uint64_t waiting = 0;  ///< device scope: 1 while a group waits on the set; only that group uses the rest
   ringbuf::ByteConsumer<> changed;    ///< the slots that the proxy has written
   std::uint64_t wakes_seen[2] = {};   ///< PollSetWords::wakes, as last reported
   std::uint64_t next = 0;             ///< the slot at which the next look begins
@@ -110,27 +110,27 @@ struct alignas(64) CallerSet {
   std::uint64_t marked[kWords] = {};  ///< device scope: the slots to look at; watch() marks as well
 };
 
-/// One side's view of the sets, in that side's own memory. A side can only wake the sets of the other side.
+/// One caller side's view of the sets, in its own memory. A caller side can only wake the sets of the other one.
 struct PollSetView {
   std::uint64_t* watches = nullptr;  ///< callers' words, by slot: WatchWords, published by `requests`
   PollSetWords* words = nullptr;     ///< in host memory
-  PollSetWords* polled = nullptr;    ///< what this side polls for its own sets: a copy in its memory, or `words`
+  PollSetWords* polled = nullptr;    ///< what these callers poll for their own sets: a copy in their memory, or `words`
   /// Only in the host's view: where the host posts the words of kernels' sets; nullptr if kernels poll `words`.
   PollSetWords* posted = nullptr;
   SetEntry* entries = nullptr;  ///< the entries of all rings, ring after ring
   /// Only in the host's view: where the host posts the entries of kernels' sets.
   SetEntry* posted_entries = nullptr;
   std::uint64_t* taken = nullptr;  ///< callers' words: the rings' `consumed`
-  CallerSet* callers = nullptr;    ///< this side's state; for a set of the other side only `lock` is used
+  CallerSet* callers = nullptr;    ///< these callers' state; for a set of the others only `lock` is used
   std::uint32_t capacity = 0;      ///< entries that a ring holds
-  std::uint32_t count = 0;         ///< number of sets of both sides
-  std::uint32_t first = 0;         ///< number of this side's first set
-  std::uint32_t own = 0;           ///< how many sets this side has
-  std::uint32_t side = 0;          ///< which of PollSetWords::wakes this side writes
+  std::uint32_t count = 0;         ///< number of sets of both caller sides
+  std::uint32_t first = 0;         ///< number of these callers' first set
+  std::uint32_t own = 0;           ///< how many sets these callers have
+  std::uint32_t side = 0;          ///< which of PollSetWords::wakes these callers write
 
   GPUSOCK_FN bool is_own(std::uint32_t set) const { return set - first < own; }
 
-  /// A set's words, as this side loads and stores them.
+  /// A set's words, as these callers load and store them.
   GPUSOCK_FN PollSetWords& words_of(std::uint32_t set) const { return is_own(set) ? polled[set] : words[set]; }
 
   GPUSOCK_FN ringbuf::RingMemory ring(std::uint32_t set) const {

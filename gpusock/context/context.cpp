@@ -52,7 +52,7 @@ Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); 
 /// Side::status_turns if a look crosses the bus, which takes about a microsecond: callers see the end of a stream or an
 /// error a few microseconds later, but every byte one look earlier.
 constexpr std::uint32_t kStatusTurns = 4;
-/// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
+/// Words of a caller side besides its slots: the position in the queue of free sockets, and one for each accept queue.
 constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
 
 /// The contexts that live in this process, and those that it inherited from its parent.
@@ -148,7 +148,7 @@ void Context::Impl::make_net() {
     detail::end_unfinished(impl_of(self).host_side, static_cast<detail::Unfinished>(kind), handle);
   };
   hooks.running_block = [](void* self) { return impl_of(self).device.running_block(); };
-  // Hooks of kernels that run on a CPU but have a side of their own, as on a GPU (whose kernels use no hooks).
+  // Hooks of kernels that run on a CPU but are a caller side of their own, as on a GPU (whose kernels use no hooks).
   kernel_hooks = hooks_without_proxy();
   kernel_hooks.self = this;
   kernel_hooks.adaptations = adaptations.data();

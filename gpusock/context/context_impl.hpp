@@ -52,7 +52,7 @@ struct Context::Impl {
   proxy::LinkResources resources;
   proxy::Proxy proxy;
 
-  // The callers' own state. If kernels have a side of their own, theirs is in device memory (DeviceHoldings).
+  // The callers' own state. If kernels are a caller side of their own, theirs is in device memory (DeviceHoldings).
   std::vector<table::CallerSlot> host_slots;
   std::vector<std::uint64_t> host_taken;
   std::vector<detail::Adaptation> adaptations;  // by slot; also for kernels that run on a CPU

@@ -21,7 +21,8 @@
 
 namespace gpusock::cudart {
 
-/// Shared memory is pinned host memory, at the same address on both sides. Rings may be in the GPU's own memory.
+/// Shared memory is pinned host memory, at the same address for the GPU and the host. Rings may be in the GPU's own
+/// memory.
 class CudaPlatform final : public proxy::Platform {
  public:
   explicit CudaPlatform(int gpu) : gpu_(gpu) {}

@@ -22,7 +22,7 @@ GPUSOCK_FN inline int lowest_bit(std::uint64_t bits) {
 #endif
 }
 
-/// True if `set` is the handle of an open set of this side.
+/// True if `set` is the handle of an open set of this caller side.
 GPUSOCK_FN inline bool is_open_set(const Side& side, PollSet set) {
   const std::uint32_t generation = table::generation_of_set(set), index = table::index_of_set(set);
   const bool given_out = set >= 0 && (generation & 1) != 0 && index - side.sets->first < side.sets->own;
@@ -48,7 +48,8 @@ GPUSOCK_FN_APART inline CallerSet* enter_set(const Side& side, PollSet set) {
   return nullptr;
 }
 
-/// Changes a set's generation to the next one, and tells the proxy and the other side. The caller holds the lock.
+/// Changes a set's generation to the next one, and tells the proxy and the other caller side. The caller holds the
+/// lock.
 GPUSOCK_FN inline std::uint32_t next_set_generation(const Side& side, std::uint32_t index) {
   DeviceRef word(side.sets->callers[index].generation_and_users);
   const std::uint64_t before = word.fetch_add(std::uint64_t{1} << table::kSlotUserBits, ringbuf::kAcquire);  // W4
@@ -122,7 +123,8 @@ GPUSOCK_FN inline void mark(CallerSet& own, std::uint32_t slot) {
   DeviceRef(own.marked[slot / 64]).fetch_or(std::uint64_t{1} << slot % 64, ringbuf::kRelaxed);
 }
 
-/// True if callers of this side may also make the socket ready: a sender that gives up a record gives room to others.
+/// True if other calls on this caller side may also make the socket ready: a sender that gives up a record gives room
+/// to others.
 GPUSOCK_FN inline bool shares_room(Socket socket, int events) {
   return table::carries_records(socket) && (events & kPollOut) != 0;
 }

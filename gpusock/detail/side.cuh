@@ -1,5 +1,5 @@
 #pragma once
-/// @file The data of a socket call: one side's slots, the shared table, and on a CPU the hooks to the proxy.
+/// @file The data of a socket call: one caller side's slots, the shared table, and on a CPU the hooks to the proxy.
 
 #include "gpusock/types.hpp"
 #include "plain_types/past_ring.hpp"
@@ -54,13 +54,13 @@ enum class Unfinished : int {
 /// Bits for the rings in which the owner of a socket has a reservation (tx) or a peek (rx).
 inline constexpr unsigned kHoldsTx = 1, kHoldsRx = 2;
 
-/// One side (the kernels of a context, or its host threads) of the socket table.
+/// One caller side (the kernels of a context, or its host threads) of the socket table.
 struct Side {
   table::TableView table;
   table::CallerSlot* slots = nullptr;
-  std::uint64_t* free_taken = nullptr;       ///< position in the queue of free sockets, in this side's memory
-  std::uint64_t* accept_taken = nullptr;     ///< position in each accept queue, in this side's memory
-  const table::PollSetView* sets = nullptr;  ///< in this side's memory
+  std::uint64_t* free_taken = nullptr;       ///< position in the queue of free sockets, in these callers' memory
+  std::uint64_t* accept_taken = nullptr;     ///< position in each accept queue, in these callers' memory
+  const table::PollSetView* sets = nullptr;  ///< in these callers' memory
   const Hooks* hooks = nullptr;
   std::uint64_t timeout_ns = kForever;  ///< for calls without a deadline, unless their socket has another timeout
   /// A waiting caller looks at the status in every n-th turn, and at the ring's word in the other turns. 1: it looks at
@@ -172,7 +172,7 @@ GPUSOCK_FN inline void pause(const Side& side) {
 #endif
 }
 
-/// Takes a lock of this side's callers (CallerSlot::request_lock, CallerSet::lock), which is held for a few accesses.
+/// Takes a lock of one caller side (CallerSlot::request_lock, CallerSet::lock), which is held for a few accesses.
 GPUSOCK_FN inline void lock(const Side& side, std::uint64_t& word) {
   while (DeviceRef(word).exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
 }
@@ -180,8 +180,8 @@ GPUSOCK_FN inline void unlock(std::uint64_t& word) {
   DeviceRef(word).store(0, ringbuf::kRelease);  // T8, pairs with T7
 }
 
-/// A wait until a deadline of this side (Deadline::here()). After each turn its user looks again at what it waits for,
-/// and whether the context ends.
+/// A wait until a deadline of this caller side (Deadline::here()). After each turn its user looks again at what it
+/// waits for, and whether the context ends.
 class Wait {
  public:
   /// `timeout_ns`: the duration of Deadline::by_default(), read in the first turn.

@@ -11,7 +11,7 @@ using table::CallerSlot;
 using table::Phase;
 using table::Status;
 
-/// The deadline of a call of this side with these flags.
+/// The deadline of a call on this caller side with these flags.
 GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline.here();
 }
@@ -32,7 +32,7 @@ GPUSOCK_FN inline bool closed(CallerSlot& slot, Socket socket) {
   return table::generation_in(word) != table::generation_of(socket);
 }
 
-/// The open socket of this handle on this side, or nullptr (-EBADF).
+/// The open socket of this handle on this caller side, or nullptr (-EBADF).
 GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
   CallerSlot* slot = slot_at(side, socket);
   return slot != nullptr && !closed(*slot, socket) ? slot : nullptr;
@@ -72,8 +72,8 @@ GPUSOCK_FN inline void publish_choices(const Side& side, Socket socket, CallerSl
   published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
 }
 
-/// Makes a granted or accepted handle this side's open socket. Takes the slot's lock, because a late call on an old
-/// handle may check at this moment whether the close was requested.
+/// Makes a granted or accepted handle an open socket of this caller side. Takes the slot's lock, because a late call on
+/// an old handle may check at this moment whether the close was requested.
 GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   CallerSlot& slot = side.slots[table::slot_of(socket)];
@@ -116,8 +116,9 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
-/// Wakes the group that waits on a set of either side. A caller with an old handle never overwrites the word of a newer
-/// generation: under this side's lock it sees at least the generation that earlier holders of the lock saw.
+/// Wakes the group that waits on a set of either caller side. A caller with an old handle never overwrites the word of
+/// a newer generation: under its caller side's lock it sees at least the generation that earlier holders of the lock
+/// saw.
 GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
   if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;

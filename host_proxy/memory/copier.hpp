@@ -17,8 +17,8 @@ class Copier {
   using Copy = std::uint64_t;
 
   /// Starts to copy ring bytes in device memory to host memory, or host memory to ring bytes. The device must reach the
-  /// host memory (Platform::allocate_shared() or attach()). Nothing may touch either side before the copy has ended. If
-  /// the copy cannot even be started, query() says so.
+  /// host memory (Platform::allocate_shared() or attach()). Nothing may touch the bytes, there or here, before the copy
+  /// has ended. If the copy cannot even be started, query() says so.
   virtual Copy to_host(std::byte* to, const ringbuf::RingSpans& from) = 0;
   virtual Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) = 0;
 

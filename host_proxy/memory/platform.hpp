@@ -16,8 +16,8 @@
 
 namespace gpusock::proxy {
 
-/// A device's shared memory, whose addresses are the same on both sides; and the device's own memory for rings, which
-/// the proxy reaches only through a copier.
+/// A device's shared memory, whose addresses are the same on the device and the host; and the device's own memory for
+/// rings, which the proxy reaches only through a copier.
 class Platform {
  public:
   virtual ~Platform() = default;

@@ -245,8 +245,8 @@ void Connection::give_slot(std::uint32_t slot) {
   slot_ = slot;
 }
 
-/// True if kernels that have sockets of their own use it. An accepted socket belongs to the side that opened the
-/// listener.
+/// True if kernels that have sockets of their own use it. An accepted socket belongs to the caller side that opened
+/// the listener.
 bool Connection::callers_are_kernels() const {
   return proxy_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
 }

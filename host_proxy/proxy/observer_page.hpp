@@ -3,8 +3,8 @@
 /// observer looks.
 ///
 /// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it
-/// as long as it lives, so a page whose lock is free is left over from a process that died. Both sides use read and
-/// write, not a mapping, so that a full or truncated file cannot cause a fault.
+/// as long as it lives, so a page whose lock is free is left over from a process that died. The proxy and observers use
+/// read and write, not a mapping, so that a full or truncated file cannot cause a fault.
 ///
 /// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
 /// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know the state of the TCP

@@ -16,7 +16,7 @@ std::uint64_t glance_at(const std::uint64_t* word) {
 PollSets::PollSets(const table::TableView& view, const table::PollSetView& sets)
     : view_(view), shared_(sets), sets_(sets.count), watched_(view.slots) {
   for (std::uint32_t set = 0; set < sets.count; ++set) {
-    // Sets of the host's own side are not posted.
+    // Sets of the host's own callers are not posted.
     std::uint64_t* const posted = is_posted(set) ? &sets.posted[set].published : nullptr;
     sets_[set].ring = {sets.ring(set), &sets.words[set].published, &sets.taken[set], 0, {posted, true}};
   }

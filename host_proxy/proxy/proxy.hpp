@@ -160,7 +160,7 @@ class Proxy {
   std::uint64_t connections_added_ = 0;
   std::list<std::unique_ptr<Listener>> listeners_;
   std::array<ringbuf::HandleProducer<>, table::kListenersMax> accept_queues_;
-  std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per side, last freed first
+  std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per caller side, last freed first
   std::vector<std::uint32_t> accept_queue_of_;             // by accepted slot: the listener's slot, or kNone
 
   struct Retired {

@@ -1,7 +1,7 @@
 #pragma once
 /// @file The word by which the engine's thread and its callers agree whether a caller must ring.
 ///
-/// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
+/// Falling asleep must not miss a commit. Both store, fence, and then look at the other's word:
 ///   label  operation                                     order    partner
 ///   E1     engine: store asleep, fence, scan the words   seq_cst  E2
 ///   E2     caller: commit, fence, load asleep            seq_cst  E1

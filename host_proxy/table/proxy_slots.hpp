@@ -32,7 +32,7 @@ class ProxySlots {
   const table::TableView& view() const { return view_; }
   std::int32_t handle(std::uint32_t slot) const { return table::make_handle(slot, slots_[slot].generation); }
 
-  /// Which side's callers opened (or will open) this slot.
+  /// Which caller side opened (or will open) this slot.
   SideKind opener(std::uint32_t slot) const;
 
   /// A free slot for an accepted connection.

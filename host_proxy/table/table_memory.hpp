@@ -12,14 +12,14 @@
 
 namespace gpusock::proxy {
 
-/// Who opens sockets: a context's host threads, or its kernels. On the CPU device both are the host side.
+/// A caller side: a context's host threads, or its kernels. On the CPU device both are the host's.
 enum class SideKind : int { host = 0, device = 1 };
 
 /// The words that the proxy writes and callers poll are in host memory. Kernels may poll a copy in their device's
 /// memory, into which the host posts each change (ringbuf/posted_word.hpp): the *device's words*.
 ///
 /// The slots are in three pools of `sockets_max` each: for sockets that host threads open, for sockets that kernels
-/// open, and for accepted connections. Without a device side there is no pool for kernels.
+/// open, and for accepted connections. Without a caller side of the device there is no pool for kernels.
 class TableMemory {
  public:
   /// Kernels poll where `words` says: device (throws Error if that is impossible: ENOTSUP, ENOMEM), host, or automatic:
@@ -31,7 +31,7 @@ class TableMemory {
   TableMemory& operator=(const TableMemory&) = delete;
 
   table::TableView view(SideKind side) const;
-  /// The proxy's halves of the queues: of a side's free sockets, and of a listener's accepted connections.
+  /// The proxy's halves of the queues: of a caller side's free sockets, and of a listener's accepted connections.
   ringbuf::HandleProducer<> free_queue(SideKind side) const;
   ringbuf::HandleProducer<> accept_queue(std::uint32_t which) const;
   /// Ends every call on the table with -ECANCELED. Any thread may call it. It needs no help from the proxy, which may
@@ -65,11 +65,11 @@ class TableMemory {
   bool has_device_side() const { return has_device_side_; }
   std::uint32_t sockets_max() const { return sockets_max_; }
   std::uint32_t slots() const { return slots_; }
-  /// Number of poll sets of both sides.
+  /// Number of poll sets of both caller sides.
   std::uint32_t sets() const { return sets_.count; }
-  /// The poll sets as this side reaches them. `callers`: the side's own state of all sets.
+  /// The poll sets as this caller side reaches them. `callers`: its own state of all sets.
   table::PollSetView sets(SideKind side, table::CallerSet* callers) const;
-  /// Which side's listeners use an accept queue.
+  /// Which caller side's listeners use an accept queue.
   SideKind consumers_of(std::uint32_t accept_queue) const {
     return has_device_side_ && accept_queue >= table::kListenersMax / 2 ? SideKind::device : SideKind::host;
   }

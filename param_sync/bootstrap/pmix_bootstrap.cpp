@@ -125,7 +125,8 @@ class Session {
   pmix_info_t collect_;
 };
 
-/// The state of a wait for PMIx's callback. Both sides own it, since the callback may come after the wait has ended.
+/// The state of a wait for PMIx's callback. The waiter and the callback own it, since the callback may come after the
+/// wait has ended.
 struct FenceCompletion {
   std::mutex mutex;
   std::condition_variable changed;

@@ -6,7 +6,7 @@
 namespace gpusock::test {
 
 /// True on a GPU, and on the CPU device in the shape of one: rings are made with their context, kernels and host
-/// threads have sides of their own, other processes' memory cannot be mapped while kernels run.
+/// threads are caller sides of their own, other processes' memory cannot be mapped while kernels run.
 inline bool like_a_gpu() {
 #if defined(GPUSOCK_DEVICE_CUDA)
   return true;

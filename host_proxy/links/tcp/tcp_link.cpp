@@ -8,7 +8,7 @@
 namespace gpusock::proxy {
 namespace {
 
-/// The most bytes that one system call moves: enough to make its cost small, and few enough that the ring's other side
+/// The most bytes that one system call moves: enough to make its cost small, and few enough that the ring's other end
 /// starts on the bytes while they are in the cache.
 constexpr std::uint64_t kTurnBytes = 256 << 10;
 /// The most system calls that one progress() makes to send: a producer that never pauses must not keep the step from
