@@ -16,7 +16,7 @@ GPUSOCK_FN inline void unlock_records(table::RecordSender& records) {
 /// Space in the tx ring that belongs to one sender until it completes the record; or a negated errno.
 struct Claim {
   int error = 0;
-  std::uint32_t ticket = 0;
+  std::uint32_t number = 0;    ///< as RecordSender counts claims
   std::uint64_t position = 0;  ///< the position of the header
   std::uint64_t span = 0;
 };
@@ -67,7 +67,7 @@ GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std:
     if (room.filler != 0) *ringbuf::header_at(slot.tx.memory(), records.claimed) = header.pack();
     claim = {0, records.next++, records.claimed + room.filler, span};
     records.claimed += room.filler + span;
-    records.ends[claim.ticket % kClaims] = records.claimed;
+    records.ends[claim.number % kClaims] = records.claimed;
   }
   unlock_records(records);
   return claim;
@@ -160,8 +160,8 @@ GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, CallerSlo
   *ringbuf::header_at(slot.tx.memory(),
                       claim.position) = ringbuf::RecordHeader{bytes, static_cast<std::uint32_t>(claim.span)}.pack();
   lock_records(side, records);
-  records.done |= 1u << claim.ticket % kClaims;
-  if (bytes == ringbuf::RecordHeader::kFiller) records.given_up |= 1u << claim.ticket % kClaims;
+  records.done |= 1u << claim.number % kClaims;
+  if (bytes == ringbuf::RecordHeader::kFiller) records.given_up |= 1u << claim.number % kClaims;
   take_back_claims(slot);
   const std::uint64_t committed = commit_completed(slot);
   const bool ends = records.ended != 0 && records.first == records.next;

@@ -56,7 +56,7 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, CallerSlo
     held.store(0, ringbuf::kRelease);  // T13, pairs with T12
     return {nullptr, claim.error};
   }
-  slot.records.reserved = claim.ticket;
+  slot.records.reserved = claim.number;
   slot.records.reserved_at = claim.position;
   begin_hold(side, slot.tx_held, socket, static_cast<std::int64_t>(bytes), kHoldsTx);
   return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data,
