@@ -1,6 +1,8 @@
 #pragma once
 /// @file Sums and copies of tensors between ranks: param_sync's public API. Link gpusock::param_sync.
 
+#include "param_sync/reduction/data_type.hpp"
+
 #include "gpusock/gpusock.hpp"
 
 #include <cstddef>
@@ -23,9 +25,26 @@ struct GroupOptions {
   std::uint64_t connect_timeout_ns = 30'000'000'000;  ///< how long connecting all ranks may take
 };
 
-/// A part of a tensor: floats [begin, end).
+/// One rank's tensor, in memory that kernels reach: of a gpusock::DeviceBuffer, of a gpusock::Mapped, or of the
+/// program's own. Its address is a multiple of 4 bytes. Elements of 16 bits are moved in pairs, so their count is even.
+struct Tensor {
+  /// A tensor of no elements.
+  Tensor() = default;
+  /// A tensor of float32.
+  Tensor(float* at, std::size_t elements) : data(at), count(elements) {}
+  /// A tensor of int32.
+  Tensor(std::int32_t* at, std::size_t elements) : data(at), count(elements), type(DataType::int32) {}
+  /// A tensor of another type, such as CUDA's __half.
+  Tensor(void* at, std::size_t elements, DataType of) : data(at), count(elements), type(of) {}
+
+  void* data = nullptr;               ///< the first element
+  std::size_t count = 0;              ///< number of elements
+  DataType type = DataType::float32;  ///< type of the elements
+};
+
+/// A part of a tensor: elements [begin, end).
 struct TensorPart {
-  std::size_t begin = 0;  ///< the first float
+  std::size_t begin = 0;  ///< the first element
   std::size_t end = 0;    ///< after the last one
 };
 
@@ -33,9 +52,8 @@ struct TensorPart {
 ///
 /// If a launcher has started all ranks, from_environment() makes the group. Otherwise each rank listens, the program
 /// tells all ranks all addresses, and each rank connects. Then all ranks start the same operations in the same order,
-/// on tensors of the same size. Operations are asynchronous and run one after the other. Tensors are float arrays that
-/// kernels reach: the memory of a gpusock::DeviceBuffer or a gpusock::Mapped. No other code uses a tensor until its
-/// operation has ended. One host thread at a time calls a group.
+/// on tensors of the same size and type. Operations are asynchronous and run one after the other. No other code uses a
+/// tensor until its operation has ended. One host thread at a time calls a group.
 ///
 /// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank, make
 /// a new group: all operations of all ranks fail, except an operation of a late rank that has all of its data by then.
@@ -95,30 +113,34 @@ class Group {
   /// gpusock::Error (EINVAL) if the options leave no choice; then all ranks fail.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
-  /// Each operation returns its number, which wait() and done() take.
+  /// Each operation returns its number, which wait() and done() take. Operations on a tensor throw gpusock::Error
+  /// (EINVAL) for a tensor at a null pointer or an address that is no multiple of 4, an odd count of 16-bit elements,
+  /// an average of int32, and a root that is no rank; then operations of this group fail on all ranks.
   using Operation = std::uint64_t;
-  /// All ranks get the sum of all tensors.
-  Operation all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
-  /// Each rank gets its part() of the sum. The rest of the tensor holds intermediate sums afterwards.
-  Operation reduce_scatter(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
+  /// All ranks get the reduction of all tensors, the same bits on each.
+  Operation all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, std::uint64_t timeout_ns = kTimeoutNs);
+  /// Each rank gets its part() of the reduction. The rest of the tensor holds intermediate results afterwards.
+  Operation reduce_scatter(const Tensor& tensor, ReduceOp op = ReduceOp::sum, std::uint64_t timeout_ns = kTimeoutNs);
   /// All ranks get each rank's part() of the tensor.
-  Operation all_gather(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
+  Operation all_gather(const Tensor& tensor, std::uint64_t timeout_ns = kTimeoutNs);
   /// All ranks get the tensor of rank `root`.
-  Operation broadcast(float* data, std::size_t count, int root, std::uint64_t timeout_ns = kTimeoutNs);
+  Operation broadcast(const Tensor& tensor, int root, std::uint64_t timeout_ns = kTimeoutNs);
   /// The operation ends when all ranks have started it.
   Operation barrier(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Waits until the operation has ended. Throws gpusock::Error: (ECONNRESET, EPIPE) another rank has failed or ended,
   /// (ETIMEDOUT) the operation took too long, (EPROTO) another rank has started another operation or has a tensor of
-  /// another size, (ECANCELED) the context ends, (EFAULT) a kernel has failed, (EINVAL) no operation has this number.
+  /// another size or type, (ECANCELED) the context ends, (EFAULT) a kernel has failed, (EINVAL) no operation has this
+  /// number.
   void wait(Operation operation);
   /// True if the operation has ended, also if it has failed. Throws gpusock::Error (EINVAL): no operation has this
   /// number.
   bool done(Operation operation);
 
-  /// The part of a tensor of `count` floats that belongs to a rank: [count * rank / nodes, count * (rank + 1) / nodes).
-  /// Throws gpusock::Error (EINVAL) if there is no such rank.
-  TensorPart part(int rank, std::size_t count) const;
+  /// The part of a tensor of `count` elements that belongs to a rank: [count * rank / nodes, count * (rank + 1) /
+  /// nodes) for elements of 32 bits. Elements of 16 bits are divided in pairs. Throws gpusock::Error (EINVAL) if there
+  /// is no such rank.
+  TensorPart part(int rank, std::size_t count, DataType type = DataType::float32) const;
 
  private:
   friend class Parameters;

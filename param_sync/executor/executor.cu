@@ -72,6 +72,16 @@ Settings completed(Settings settings) {
 
 /// The policies whose resident lanes the constructor counts, before a run names its own.
 using FirstPolicies = Policies<std::variant_alternative_t<0, AnyUpdate>>;
+/// The policies of runs that are not sums of floats. They have no update.
+using ReductionPolicies = Policies<std::variant_alternative_t<0, AnyUpdate>, codec::Dense, reduction::AnyReduction>;
+
+/// The bits of Run::operation above the index of a schedule.
+constexpr int kReductionShift = 24;
+
+/// Returns a number that is 0 for sums of floats, and different for each other reduction.
+std::uint32_t code_of(const Reduction& reduction) {
+  return static_cast<std::uint32_t>(reduction.type) << 4 | static_cast<std::uint32_t>(reduction.op);
+}
 
 /// Calls `call` with the type of the policies for an update and a codec, and with the codec's settings.
 template <class Call>
@@ -86,6 +96,18 @@ auto with_policies(const AnyUpdate& update, const codec::AnyCodec& codec, Call c
 /// Runs as one thread.
 __global__ void fail_by_argument(Run run) {
   fail(run, {.kind = ExecutionFailureKind::argument, .error = EINVAL, .lost = run.last_words.rank});
+}
+
+/// Multiplies the elements of `count` words by a factor, before they are summed.
+__global__ void scale_words(float* data, std::uint64_t count, reduction::AnyReduction reduction, float factor) {
+  const std::uint64_t threads = std::uint64_t{blockDim.x} * gridDim.x;
+  reduction.with_element([&](auto element) {
+    const reduction::OnWords<decltype(element), reduction::Product> product;
+    const float factors = reduction::word_of(element, factor);
+    for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+      data[i] = product(data[i], factors);
+    }
+  });
 }
 
 __global__ void copy_floats(float* to, const float* from, std::uint64_t count) {
@@ -133,7 +155,8 @@ struct Executor::Impl {
     }
     for (const schedule::Schedule& schedule : schedules) {
       const Program program = program_of(schedule, settings.rank, channels, settings.execution);
-      const std::uint64_t most = resident_lanes_max(context, settings.threads, run_lanes<FirstPolicies>);
+      const std::uint64_t most = std::min(resident_lanes_max(context, settings.threads, run_lanes<FirstPolicies>),
+                                          resident_lanes_max(context, settings.threads, run_lanes<ReductionPolicies>));
       if (program.lanes.size() > most) {
         throw gpusock::Error(ENOBUFS, schedule.scheme + " has " + std::to_string(program.lanes.size()) +
                                           " lanes on rank " + std::to_string(settings.rank) +
@@ -232,16 +255,43 @@ struct Executor::Impl {
   }
 
   /// As run_of(). If an argument is invalid, it tells the other ranks, which would wait for this one.
-  Run run_or_give_up(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) {
+  Run run_or_give_up(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing,
+                     const Reduction& reduction = {}) {
     try {
       if (data == nullptr && count != 0) {
         throw gpusock::Error(EINVAL, "a tensor of " + std::to_string(count) + " floats at a null pointer");
+      }
+      if (reinterpret_cast<std::uintptr_t>(data) % sizeof(float) != 0) {
+        throw gpusock::Error(EINVAL, "a tensor at an address that is no multiple of 4");
+      }
+      if (reduction.type == DataType::int32 && reduction.op == ReduceOp::average) {
+        throw gpusock::Error(EINVAL, "an average of int32: take a sum, and divide it");
       }
       return run_of(index, data, count, optimizing);
     } catch (const gpusock::Error&) {
       give_up();
       throw;
     }
+  }
+
+  /// Starts the lanes of a run on the executor's stream, and returns the run's number.
+  template <class P>
+  std::uint64_t launch(Run& run, std::uint64_t timeout_ns, const P& with) {
+    run.number = started + 1;
+    run.timeout_ns = timeout_ns;
+    gpusock::launch(context,
+                    {.grid = static_cast<unsigned>(run.lane_count), .block = settings.threads, .stream = &stream},
+                    run_lanes<P>, run, with);
+    return ++started;
+  }
+
+  /// Starts a kernel on the executor's stream whose threads share `count` floats.
+  template <class Kernel, class... Arguments>
+  void launch_over(std::uint64_t count, Kernel* kernel, const Arguments&... arguments) {
+    if (count == 0) return;
+    const std::uint64_t blocks = std::min(kCopyBlocksMax, (count + settings.threads - 1) / settings.threads);
+    gpusock::launch(context, {.grid = static_cast<unsigned>(blocks), .block = settings.threads, .stream = &stream},
+                    kernel, arguments...);
   }
 
   /// Uses the context's own stream, since a run may be in flight on the executor's.
@@ -313,12 +363,12 @@ struct Executor::Impl {
       const auto* const given = std::get_if<typename P::Update>(&tensors[i].optimizing.update);
       const auto own = given != nullptr ? *given : typename P::Update();  // default: no weights
       if constexpr (P::Codec::kDense) {
-        all.push_back({own, {}});
+        all.push_back({own, {}, {}});
       } else {
         const Cut& cut = made[i].run.cut;
         const codec::Tensor tensor{cut.floats, cut.chunks * cut.passes()};
         const auto memory = std::make_shared<typename P::Codec::Memory>(context, tensor);
-        all.push_back({own, typename P::Codec(codec_settings, sent, *memory)});
+        all.push_back({own, typename P::Codec(codec_settings, sent, *memory), {}});
         codec_memory.push_back(memory);
       }
     }
@@ -473,18 +523,25 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
   Impl& rank = *impl_;
   if (rank.failed()) rank.throw_failure();
   Run run = rank.run_or_give_up(index, data, count, optimizing);
-  run.number = rank.started + 1;
   run.operation ^= tag;
-  run.timeout_ns = timeout_ns;
   const auto launch = [&](const auto& update) {
-    const Policies<std::decay_t<decltype(update)>> policies{update, {}};
-    gpusock::launch(
-        rank.context,
-        {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
-        run_lanes<std::decay_t<decltype(policies)>>, run, policies);
+    return rank.launch(run, timeout_ns, Policies<std::decay_t<decltype(update)>>{update, {}, {}});
   };
-  std::visit(launch, optimizing.update);
-  return ++rank.started;
+  return std::visit(launch, optimizing.update);
+}
+
+std::uint64_t Executor::start_reduction(std::size_t index, void* data, std::uint64_t words, std::uint64_t timeout_ns,
+                                        const Reduction& reduction) {
+  Impl& rank = *impl_;
+  if (rank.failed()) rank.throw_failure();
+  Run run = rank.run_or_give_up(index, static_cast<float*>(data), words, {}, reduction);
+  run.operation ^= code_of(reduction) << kReductionShift;
+  if (reduction.op == ReduceOp::average) {
+    const float factor = 1.0f / static_cast<float>(rank.nodes());
+    rank.launch_over(words, scale_words, run.data, words, reduction::AnyReduction{reduction}, factor);
+  }
+  if (reduction.adds_floats()) return rank.launch(run, timeout_ns, FirstPolicies());
+  return rank.launch(run, timeout_ns, ReductionPolicies{{}, {}, {reduction}});
 }
 
 void Executor::give_up() {
@@ -492,12 +549,7 @@ void Executor::give_up() {
 }
 
 void Executor::copy(float* to, const float* from, std::uint64_t floats) {
-  if (floats == 0) return;
-  Impl& rank = *impl_;
-  const unsigned threads = rank.settings.threads;
-  const std::uint64_t blocks = std::min(kCopyBlocksMax, (floats + threads - 1) / threads);
-  gpusock::launch(rank.context, {.grid = static_cast<unsigned>(blocks), .block = threads, .stream = &rank.stream},
-                  copy_floats, to, from, floats);
+  impl_->launch_over(floats, copy_floats, to, from, floats);
 }
 
 bool Executor::done(std::uint64_t run) {

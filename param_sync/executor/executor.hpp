@@ -2,6 +2,7 @@
 /// @file Runs schedules between ranks over gpusock's sockets. It runs them in kernels in which each block is a lane.
 
 #include "param_sync/codec/codec.hpp"
+#include "param_sync/reduction/data_type.hpp"
 #include "param_sync/update/update.hpp"
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/program.hpp"
@@ -120,6 +121,12 @@ class Executor {
   /// and if an argument is invalid (EINVAL, EFBIG); then all ranks fail.
   std::uint64_t start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
                       const Optimizing& optimizing = {}, std::uint32_t tag = 0);
+
+  /// As start(), with any reduction in place of sums of floats. `data` has `words` words of 4 bytes: one element each,
+  /// or two of a type of 16 bits. The run also fails if ranks give different reductions. Throws as start() does, and
+  /// gpusock::Error (EINVAL) for an average of int32, or if `data` is not aligned to 4 bytes.
+  std::uint64_t start_reduction(std::size_t index, void* data, std::uint64_t words, std::uint64_t timeout_ns,
+                                const Reduction& reduction);
 
   /// Call it after an invalid argument. It tells the peers, which then fail at once instead of waiting for this rank in
   /// vain, and ends all runs. Later calls of start() and wait() throw. It does nothing before begin_connect().

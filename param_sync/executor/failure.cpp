@@ -60,7 +60,7 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
   if (got.operation != expected.operation) {
     return fmt::format(
         "in run {} it does another operation: all ranks must start the same ones in the same order, "
-        "with the same settings",
+        "on tensors of one type, with the same settings",
         got.run);
   }
   if (got.floats != expected.floats) {

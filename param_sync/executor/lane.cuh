@@ -9,24 +9,33 @@
 
 namespace param_sync::executor {
 
-/// Adds what has arrived to the data, or replaces the data by it. (`arrived` is never `const … __restrict`: a GPU might
-/// then use a ring's bytes when they are outdated, see tests/codegen/check_ring_reads.py.)
-__device__ inline void take(bool adds, float* __restrict data, const float* arrived, std::uint64_t count) {
-  if (adds) {
-    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i] + data[i]; });
-  } else {
-    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i]; });
-  }
+/// Reduces what has arrived into the data. (`arrived` is never `const … __restrict`: a GPU might then use a ring's
+/// bytes when they are outdated, see tests/codegen/check_ring_reads.py.)
+template <class Reduction>
+__device__ inline void reduce(const Reduction& reduction, float* __restrict data, const float* arrived,
+                              std::uint64_t count) {
+  reduction.with(
+      [&](auto one_of) { for_own_share(count, [&](std::uint64_t i) { data[i] = one_of(arrived[i], data[i]); }); });
 }
 
-/// As take(), and also writes the result to `onward`.
-__device__ inline void take_and_forward(bool adds, float* __restrict data, const float* arrived,
-                                        float* __restrict onward, std::uint64_t count) {
-  if (adds) {
-    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i] + data[i]; });
-  } else {
-    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i]; });
-  }
+/// As reduce(), and also writes the result to `onward`.
+template <class Reduction>
+__device__ inline void reduce_and_forward(const Reduction& reduction, float* __restrict data, const float* arrived,
+                                          float* __restrict onward, std::uint64_t count) {
+  reduction.with([&](auto one_of) {
+    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = one_of(arrived[i], data[i]); });
+  });
+}
+
+/// Replaces the data by what has arrived.
+__device__ inline void replace(float* __restrict data, const float* arrived, std::uint64_t count) {
+  for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i]; });
+}
+
+/// As replace(), and also writes it to `onward`.
+__device__ inline void replace_and_forward(float* __restrict data, const float* arrived, float* __restrict onward,
+                                           std::uint64_t count) {
+  for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i]; });
 }
 
 /// Sends the op's header if there is room at once; then `sent` is true. Does not wait.
@@ -99,17 +108,21 @@ class Operands {
         own_(own) {}
 
   /// Computes floats [from, from + count) of the sums in the operands' order. `arrived` begins with float `from`.
-  __device__ void sum(float* data, const float* arrived, std::uint64_t from, std::uint64_t count) const {
-    for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
-      const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
-      float sums[kTogether];
-      for (int operand = 0; operand < count_; ++operand) {
-        const float* values = values_of(operands_[operand], arrived, from);
-        for (std::uint64_t k = begin; k < end; ++k) {
-          sums[k - begin] = operand == 0 ? values[k] : sums[k - begin] + values[k];
+  template <class Reduction>
+  __device__ void sum(const Reduction& reduction, float* data, const float* arrived, std::uint64_t from,
+                      std::uint64_t count) const {
+    reduction.with([&](auto one_of) {
+      for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
+        const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
+        float sums[kTogether];
+        for (int operand = 0; operand < count_; ++operand) {
+          const float* values = values_of(operands_[operand], arrived, from);
+          for (std::uint64_t k = begin; k < end; ++k) {
+            sums[k - begin] = operand == 0 ? values[k] : one_of(sums[k - begin], values[k]);
+          }
         }
-      }
-      for (std::uint64_t k = begin; k < end; ++k) data[from + k] = sums[k - begin];
+        for (std::uint64_t k = begin; k < end; ++k) data[from + k] = sums[k - begin];
+      });
     });
   }
 
@@ -132,18 +145,27 @@ class Operands {
   const float* own_;
 };
 
-/// Takes one float of which only a part has arrived: waits for the rest.
-__device__ inline bool take_one(const OpAt& at, float* data) {
+/// Receives one float, and reduces it into the data or replaces the data by it. It is for a float that has arrived only
+/// in part: it waits for the rest.
+template <class Reduction>
+__device__ inline bool take_one(const OpAt& at, const Reduction& reduction, float* data) {
   alignas(16) __shared__ float one;
   const auto got = at.in_net().recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
   if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(ExecutionFailureKind::receive, got);
-  if (threadIdx.x == 0) *data = at.op.kind == schedule::Kind::recv_send ? one : one + *data;
+  if (threadIdx.x == 0) {
+    if (at.op.kind == schedule::Kind::recv_send) {
+      *data = one;
+    } else {
+      reduction.with([&](auto one_of) { *data = one_of(one, *data); });
+    }
+  }
   __syncthreads();
   return true;
 }
 
-/// Adds floats that arrive to the tensor, directly from the ring.
-__device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
+/// Reduces floats that arrive into the tensor, directly from the ring.
+template <class Reduction>
+__device__ inline bool reduce_floats(const OpAt& at, const Reduction& reduction, Floats floats) {
   const auto block = gpusock::this_block();
   while (floats.begin < floats.end) {
     const std::uint64_t most = min(kPieceFloats, floats.count());
@@ -151,10 +173,10 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
     const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
     if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     const std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
-    take(true, data, static_cast<const float*>(arrived.data), count);
+    reduce(reduction, data, static_cast<const float*>(arrived.data), count);
     const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
-    if (count == 0 && !take_one(at, data)) return false;
+    if (count == 0 && !take_one(at, reduction, data)) return false;
     floats.begin += count == 0 ? 1 : count;
   }
   return true;
@@ -168,7 +190,8 @@ __device__ inline float* reorder_buffer_of(const Run& run, int lane) {
 
 /// Receives the last operands of sums, and adds all operands in the order of ranks. `before`: how many floats of the
 /// same message came before these.
-__device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
+template <class Reduction>
+__device__ inline bool sum_floats(const OpAt& at, const Reduction& reduction, Floats floats, std::uint64_t before) {
   const auto block = gpusock::this_block();
   float* data = at.run.data + floats.begin;
   const Operands operands(at, reorder_buffer_of(at.run, at.lane) + before, data);
@@ -177,13 +200,13 @@ __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t b
     const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
     if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
-    operands.sum(data, static_cast<const float*>(arrived.data), done, count);
+    operands.sum(reduction, data, static_cast<const float*>(arrived.data), done, count);
     const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0) {  // only a part of a float has come
       alignas(16) __shared__ float one;
       if (!receive_floats(at, &one, 1)) return false;
-      operands.sum(data, &one, done, 1);
+      operands.sum(reduction, data, &one, done, 1);
       __syncthreads();  // all have read it before the next one is received
       count = 1;
     }
@@ -212,29 +235,38 @@ __device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock:
 
 /// Takes what has arrived, at most one piece. Also writes it into the outgoing ring if that has room and all floats
 /// before it are sent; else it stays in the tensor for now.
-__device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwarding& chunk) {
+template <class Reduction>
+__device__ inline bool forward_piece(const OpAt& at, const Reduction& reduction, bool header_sent, Forwarding& chunk) {
   const auto block = gpusock::this_block();
   const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
   const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
   float* data = at.data() + chunk.received;
   const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
   if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
+  const auto* const from = static_cast<const float*>(arrived.data);
   std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
   gpusock::Span room;
   const bool direct = header_sent && chunk.sent == chunk.received && count != 0;
   if (direct && !try_reserve(at, count, room)) return false;
   if (room.size > 0) {
     count = min(count, static_cast<std::uint64_t>(room.size) / sizeof(float));
-    take_and_forward(adds, data, static_cast<const float*>(arrived.data), static_cast<float*>(room.data), count);
+    auto* const onward = static_cast<float*>(room.data);
+    if (adds) {
+      reduce_and_forward(reduction, data, from, onward, count);
+    } else {
+      replace_and_forward(data, from, onward, count);
+    }
     const int error = at.out_net().commit(block, at.out(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::send, error);
     chunk.sent += count;
+  } else if (adds) {
+    reduce(reduction, data, from, count);
   } else {
-    take(adds, data, static_cast<const float*>(arrived.data), count);
+    replace(data, from, count);
   }
   const int error = at.in_net().release(block, at.in(), count * sizeof(float));
   if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
-  if (count == 0 && !take_one(at, data)) return false;
+  if (count == 0 && !take_one(at, reduction, data)) return false;
   chunk.received += count == 0 ? 1 : count;
   return true;
 }
@@ -242,7 +274,8 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
 /// Receives and forwards chunk by chunk. As the checker assumes, a lane holds at most one chunk that it has taken from
 /// one ring and not yet put into the other: it takes a whole chunk even if there is no room for it, and then waits for
 /// room.
-__device__ inline bool forward(const OpAt& at) {
+template <class Reduction>
+__device__ inline bool forward(const OpAt& at, const Reduction& reduction) {
   bool encoded = false, header_sent = false;
   if (!receive_header<codec::Dense>(at, encoded)) return false;
   if (!try_send_header(at, header_sent)) return false;
@@ -250,7 +283,7 @@ __device__ inline bool forward(const OpAt& at) {
     const Floats floats = at.part(index);
     Forwarding chunk{floats, floats.begin, floats.begin};
     while (chunk.received < floats.end) {
-      if (!forward_piece(at, header_sent, chunk)) return false;
+      if (!forward_piece(at, reduction, header_sent, chunk)) return false;
     }
     if (!header_sent && !send_header(at, at.header())) return false;
     header_sent = true;
@@ -272,11 +305,12 @@ __device__ inline void apply_floats(const Run& run, const P& policies, Floats fl
   });
 }
 
-/// Receives floats, and adds them or keeps them in the reorder buffer for later. `before`: how many floats of the same
-/// message came before these.
-__device__ inline bool add_floats(const OpAt& at, Floats floats, std::uint64_t before) {
-  if (at.op.reorder == LaneOp::kDirect) return reduce_floats(at, floats);
-  if (at.op.reorder == LaneOp::kSums) return sum_floats(at, floats, before);
+/// Receives floats, and reduces them or keeps them in the reorder buffer for later. `before`: how many floats of the
+/// same message came before these.
+template <class Reduction>
+__device__ inline bool add_floats(const OpAt& at, const Reduction& reduction, Floats floats, std::uint64_t before) {
+  if (at.op.reorder == LaneOp::kDirect) return reduce_floats(at, reduction, floats);
+  if (at.op.reorder == LaneOp::kSums) return sum_floats(at, reduction, floats, before);
   float* place = reorder_buffer_of(at.run, at.lane) + at.run.reorder_floats * static_cast<std::uint64_t>(at.op.reorder);
   return receive_floats(at, place + before, floats.count());
 }
@@ -300,8 +334,8 @@ __device__ inline bool send(const OpAt& at, [[maybe_unused]] const Codec& codec)
 }
 
 /// Receives a message, which replaces the op's chunks or is added to them.
-template <class Codec>
-__device__ inline bool receive(const OpAt& at) {
+template <class Codec, class Reduction>
+__device__ inline bool receive(const OpAt& at, const Reduction& reduction) {
   bool encoded = false;
   if (!receive_header<Codec>(at, encoded)) return false;
   if constexpr (!Codec::kDense) {
@@ -311,7 +345,7 @@ __device__ inline bool receive(const OpAt& at) {
   for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {
     const Floats floats = at.part(chunk);
     const bool there = at.op.kind == schedule::Kind::recv ? receive_floats(at, at.data() + floats.begin, floats.count())
-                                                          : add_floats(at, floats, before);
+                                                          : add_floats(at, reduction, floats, before);
     if (!there) return false;
     before += floats.count();
   }
@@ -336,10 +370,10 @@ __device__ inline bool execute(const OpAt& at, const P& policies) {
       return send(at, policies.codec);
     case Kind::recv:
     case Kind::recv_reduce:
-      return receive<typename P::Codec>(at);
+      return receive<typename P::Codec>(at, policies.reduction);
     case Kind::recv_send:
     case Kind::recv_reduce_send:
-      return forward(at);
+      return forward(at, policies.reduction);
     case Kind::apply:
       return apply(at, policies);
   }

@@ -68,6 +68,10 @@ struct Group::Impl {
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   void connect(const std::vector<gpusock::Endpoint>& to);
 
+  Operation start(std::size_t index, const Tensor& tensor, ReduceOp op, std::uint64_t timeout_ns);
+  /// Returns how many words of 4 bytes a tensor has. Throws gpusock::Error (EINVAL) if it is no whole number.
+  std::size_t words_of(const Tensor& tensor);
+
   /// Returns the executor. Throws gpusock::Error (ENOTCONN) if the group is not connected.
   executor::Executor& ready() {
     if (!connected) throw gpusock::Error(ENOTCONN, "an operation of a group that is not connected: call connect first");

@@ -16,6 +16,9 @@ using schedule::Schedule;
 
 constexpr int kBroadcastChunks = 8;
 
+/// How many elements have one word of 4 bytes, which is what lanes move.
+std::size_t elements_of_word(DataType type) { return sizeof(float) / size_of(type); }
+
 [[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "a group: " + why); }
 
 }  // namespace
@@ -126,25 +129,38 @@ int Group::nodes() const { return impl_->nodes; }
 gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) { return impl_->listen(at); }
 void Group::connect(const std::vector<gpusock::Endpoint>& addresses) { impl_->connect(addresses); }
 
-Group::Operation Group::all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns) {
-  return impl_->ready().start(count <= impl_->small_floats_max ? kSmall : kLarge, data, count, timeout_ns);
+Group::Operation Group::Impl::start(std::size_t index, const Tensor& tensor, ReduceOp op, std::uint64_t timeout_ns) {
+  return ready().start_reduction(index, tensor.data, words_of(tensor), timeout_ns, {tensor.type, op});
 }
 
-Group::Operation Group::reduce_scatter(float* data, std::size_t count, std::uint64_t timeout_ns) {
-  return impl_->ready().start(kReduceScatter, data, count, timeout_ns);
+std::size_t Group::Impl::words_of(const Tensor& tensor) {
+  const std::size_t elements = elements_of_word(tensor.type);
+  if (tensor.count % elements == 0) return tensor.count / elements;
+  executor.give_up();
+  refuse("a tensor of " + std::to_string(tensor.count) + " elements of " + name_of(tensor.type) +
+         ": elements of 16 bits are moved in pairs, so their count is even. Add one that is 0");
 }
 
-Group::Operation Group::all_gather(float* data, std::size_t count, std::uint64_t timeout_ns) {
-  return impl_->ready().start(kAllGather, data, count, timeout_ns);
+Group::Operation Group::all_reduce(const Tensor& tensor, ReduceOp op, std::uint64_t timeout_ns) {
+  const std::size_t words = tensor.count / elements_of_word(tensor.type);
+  return impl_->start(words <= impl_->small_floats_max ? kSmall : kLarge, tensor, op, timeout_ns);
 }
 
-Group::Operation Group::broadcast(float* data, std::size_t count, int root, std::uint64_t timeout_ns) {
+Group::Operation Group::reduce_scatter(const Tensor& tensor, ReduceOp op, std::uint64_t timeout_ns) {
+  return impl_->start(kReduceScatter, tensor, op, timeout_ns);
+}
+
+Group::Operation Group::all_gather(const Tensor& tensor, std::uint64_t timeout_ns) {
+  return impl_->start(kAllGather, tensor, ReduceOp::sum, timeout_ns);
+}
+
+Group::Operation Group::broadcast(const Tensor& tensor, int root, std::uint64_t timeout_ns) {
   if (root < 0 || root >= impl_->nodes) {
     impl_->executor.give_up();
     refuse("a broadcast from rank " + std::to_string(root) + ", but ranks are 0 to " +
            std::to_string(impl_->nodes - 1));
   }
-  return impl_->ready().start(kBroadcast + static_cast<std::size_t>(root), data, count, timeout_ns);
+  return impl_->start(kBroadcast + static_cast<std::size_t>(root), tensor, ReduceOp::sum, timeout_ns);
 }
 
 Group::Operation Group::barrier(std::uint64_t timeout_ns) {
@@ -154,11 +170,12 @@ Group::Operation Group::barrier(std::uint64_t timeout_ns) {
 void Group::wait(Operation operation) { impl_->ready().wait(operation); }
 bool Group::done(Operation operation) { return impl_->ready().done(operation); }
 
-TensorPart Group::part(int rank, std::size_t count) const {
+TensorPart Group::part(int rank, std::size_t count, DataType type) const {
   if (rank < 0 || rank >= impl_->nodes) refuse("the part of rank " + std::to_string(rank));
+  const std::size_t elements = elements_of_word(type), words = count / elements;
   const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
-  // This is count * i / nodes, without the product count * i, which may overflow.
-  const auto begin_of = [&](std::size_t i) { return count / nodes * i + count % nodes * i / nodes; };
+  // This is words * i / nodes, without the product words * i, which may overflow.
+  const auto begin_of = [&](std::size_t i) { return (words / nodes * i + words % nodes * i / nodes) * elements; };
   return {begin_of(index), begin_of(index + 1)};
 }
 

@@ -80,7 +80,7 @@ struct ResidentSums::Impl {
 
   /// Gathers ports as floats: a float holds each whole number below 2^24 exactly.
   std::vector<gpusock::Endpoint> exchange_addresses() {
-    group.wait(group.all_gather(ports.data(), ports.size(), of.options.connect_timeout_ns));
+    group.wait(group.all_gather({ports.data(), ports.size()}, of.options.connect_timeout_ns));
     std::vector<gpusock::Endpoint> all = of.addresses;
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i].with_port(static_cast<std::uint16_t>(ports[i]));
     return all;

@@ -16,7 +16,7 @@ std::vector<int> gather(Group& group, gpusock::DeviceBuffer<float>& memory, int 
   std::vector<float> numbers(memory.size());
   numbers[static_cast<std::size_t>(group.rank())] = static_cast<float>(own);
   memory.copy_in(numbers);
-  group.wait(group.all_gather(memory.data(), memory.size(), timeout_ns));
+  group.wait(group.all_gather({memory.data(), memory.size()}, timeout_ns));
   memory.copy_out(numbers);
   return {numbers.begin(), numbers.end()};
 }

@@ -35,10 +35,11 @@ void connect(param_sync::Group& group, const Arguments& arguments) {
 
 void sum(param_sync::Group& group, gpusock::DeviceBuffer<float>& tensor, const Arguments& arguments) {
   for (std::uint64_t i = 0;; ++i) {
-    group.wait(group.all_reduce(tensor.data(), kFloats[i % 2], i == 0 ? kFirstTimeoutNs : arguments.timeout_ns));
+    const std::uint64_t timeout_ns = i == 0 ? kFirstTimeoutNs : arguments.timeout_ns;
+    group.wait(group.all_reduce({tensor.data(), kFloats[i % 2]}, param_sync::ReduceOp::sum, timeout_ns));
     if (i != 0) continue;
     std::cout << "running" << std::endl;
-    if (arguments.does == "misuse") group.wait(group.broadcast(tensor.data(), 1, arguments.ranks));
+    if (arguments.does == "misuse") group.wait(group.broadcast({tensor.data(), 1}, arguments.ranks));
   }
 }
 

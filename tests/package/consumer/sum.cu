@@ -24,7 +24,7 @@ int main() try {
   gpusock::DeviceBuffer<float> tensor(context, 2), weights(context, 2);
   tensor.copy_in(std::vector<float>{1, 2});
   group.connect({group.listen(gpusock::Endpoint::parse("127.0.0.1:0"))});
-  group.wait(group.all_reduce(tensor.data(), 2));
+  group.wait(group.all_reduce({tensor.data(), 2}));
   show("sum", tensor);
 
   const std::vector<float> initial{5, 5};

@@ -37,7 +37,7 @@ TEST(Alignment, EachSchemeSendsOddNumbersOfFloats) {
 TEST(Alignment, AGroupBroadcastsOddNumbersOfFloats) {
   Groups groups(kOdd);
   for (int turn = 0; turn < 2; ++turn) {
-    const auto results = groups.run([](Group& group, float* data) { return group.broadcast(data, kOdd, 1); });
+    const auto results = groups.run([](Group& group, float* data) { return group.broadcast({data, kOdd}, 1); });
     for (const auto& result : results) EXPECT_EQ(result[kOdd - 1], Groups::value(1, kOdd - 1));
   }
 }
@@ -47,7 +47,7 @@ TEST(Alignment, ADeterministicGroupSumsOddNumbersOfFloats) {
   options.deterministic = true;
   Groups groups(kOdd, options);
   for (int turn = 0; turn < 2; ++turn) {
-    const auto results = groups.run([](Group& group, float* data) { return group.all_reduce(data, kOdd); });
+    const auto results = groups.run([](Group& group, float* data) { return group.all_reduce({data, kOdd}); });
     for (const auto& result : results) EXPECT_EQ(result[kOdd - 1], Groups::sum(kOdd - 1));
   }
 }

@@ -25,6 +25,7 @@ using gpusock::test::Relay;
 using gpusock::test::strangers_at;
 using param_sync::Group;
 using param_sync::GroupOptions;
+using param_sync::ReduceOp;
 
 constexpr std::uint64_t kShortNs = 50'000'000;
 /// What a call with that deadline may take on a slow machine. Waiting for one stranger after the other takes 100 s.
@@ -90,10 +91,22 @@ struct NamedCall {
 };
 
 const NamedCall kCalls[] = {
-    {"all_reduce", [](Group& group, float* data) { group.wait(group.all_reduce(data, kFloats, kShortNs)); }},
-    {"reduce_scatter", [](Group& group, float* data) { group.wait(group.reduce_scatter(data, kFloats, kShortNs)); }},
-    {"all_gather", [](Group& group, float* data) { group.wait(group.all_gather(data, kFloats, kShortNs)); }},
-    {"broadcast", [](Group& group, float* data) { group.wait(group.broadcast(data, kFloats, 1, kShortNs)); }},
+    {"all_reduce",
+     [](Group& group, float* data) {
+       group.wait(group.all_reduce({data, kFloats}, ReduceOp::sum, kShortNs));
+     }},
+    {"reduce_scatter",
+     [](Group& group, float* data) {
+       group.wait(group.reduce_scatter({data, kFloats}, ReduceOp::sum, kShortNs));
+     }},
+    {"all_gather",
+     [](Group& group, float* data) {
+       group.wait(group.all_gather({data, kFloats}, kShortNs));
+     }},
+    {"broadcast",
+     [](Group& group, float* data) {
+       group.wait(group.broadcast({data, kFloats}, 1, kShortNs));
+     }},
     {"barrier", [](Group& group, float*) { group.wait(group.barrier(kShortNs)); }},
     {"measure", [](Group& group, float*) { group.measure(kShortNs); }},
 };

@@ -21,29 +21,30 @@ using group_test::Groups;
 using group_test::kRanks;
 using param_sync::Group;
 using param_sync::GroupOptions;
+using param_sync::ReduceOp;
 using param_sync::TensorPart;
 
 TEST(GroupOperations, LeaveInTheTensorsWhatTheyPromise) {
   for (const std::size_t floats : {std::size_t{2}, std::size_t{100}, std::size_t{10'000}}) {
     Groups groups(floats);
-    for (const auto& result : groups.run([&](Group&group, float*data) { return group.all_reduce(data, floats); })) {
+    for (const auto& result : groups.run([&](Group&group, float*data) { return group.all_reduce({data, floats}); })) {
       for (std::size_t i = 0; i < floats; ++i) ASSERT_EQ(result[i], Groups::sum(i)) << i;
     }
-    auto results = groups.run([&](Group& group, float* data) { return group.reduce_scatter(data, floats); });
+    auto results = groups.run([&](Group& group, float* data) { return group.reduce_scatter({data, floats}); });
     for (int rank = 0; rank < kRanks; ++rank) {
       const TensorPart part = groups.group(rank).part(rank, floats);
       for (std::size_t i = part.begin; i < part.end; ++i) {
         ASSERT_EQ(results[static_cast<std::size_t>(rank)][i], Groups::sum(i)) << i;
       }
     }
-    for (const auto& result : groups.run([&](Group&group, float*data) { return group.all_gather(data, floats); })) {
+    for (const auto& result : groups.run([&](Group&group, float*data) { return group.all_gather({data, floats}); })) {
       for (int rank = 0; rank < kRanks; ++rank) {
         const TensorPart part = groups.group(rank).part(rank, floats);
         for (std::size_t i = part.begin; i < part.end; ++i) ASSERT_EQ(result[i], Groups::value(rank, i)) << i;
       }
     }
     for (int root = 0; root < kRanks; ++root) {
-      results = groups.run([&](Group& group, float* data) { return group.broadcast(data, floats, root); });
+      results = groups.run([&](Group& group, float* data) { return group.broadcast({data, floats}, root); });
       for (const auto& result : results) {
         for (std::size_t i = 0; i < floats; ++i) ASSERT_EQ(result[i], Groups::value(root, i)) << i;
       }
@@ -65,11 +66,13 @@ TEST(GroupOperations, ARankThatEndsItsGroupFirstWaitsForItsOperations) {
   constexpr std::size_t kFloats = 300'000;  // more than a ring holds
   Groups groups(kFloats);
   groups.tensor(0).copy_in(std::vector<float>(kFloats, 7));
-  groups.group(0).broadcast(groups.tensor(0).data(), kFloats, 0);
+  groups.group(0).broadcast({groups.tensor(0).data(), kFloats}, 0);
   const auto ending = std::async(std::launch::async, [&] { groups.end(0); });
   EXPECT_EQ(ending.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout)
       << "the others have not begun";
-  const auto broadcast = [&](int rank) { return groups.group(rank).broadcast(groups.tensor(rank).data(), kFloats, 0); };
+  const auto broadcast = [&](int rank) {
+    return groups.group(rank).broadcast({groups.tensor(rank).data(), kFloats}, 0);
+  };
   const Group::Operation second = broadcast(1), third = broadcast(2);  // each forwards what it gets
   groups.group(1).wait(second);
   groups.group(2).wait(third);
@@ -88,7 +91,7 @@ TEST(GroupOperations, EachErrorAfterAnInvalidArgumentSaysThatThereWasOne) {
       std::vector<std::jthread> ranks;
       for (int rank = 0; rank < kRanks; ++rank) {
         ranks.emplace_back([&, rank] {
-          EXPECT_THROW(groups.group(rank).broadcast(nullptr, 0, kRanks), gpusock::Error);
+          EXPECT_THROW(groups.group(rank).broadcast({}, kRanks), gpusock::Error);
           errors[static_cast<std::size_t>(rank)] = error_of<gpusock::Error>(
               [&] { groups.group(rank).wait(groups.group(rank).barrier()); });
         });
@@ -127,13 +130,13 @@ TEST(GroupOperations, RanksOfOneColorAreAGroupOfTheirOwn) {
     Group pair = groups.group(rank).split(rank == 0 ? 1 : 2);  // beside it
     EXPECT_EQ(pair.nodes(), rank == 0 ? 1 : 2);
     groups.tensor(rank).copy_in(std::vector<float>(kFloats, static_cast<float>(1 << rank)));
-    half.wait(half.all_reduce(groups.tensor(rank).data(), kFloats));
+    half.wait(half.all_reduce({groups.tensor(rank).data(), kFloats}));
     std::vector<float> sum(kFloats);
     groups.tensor(rank).copy_out(sum);
     EXPECT_EQ(sum, std::vector<float>(kFloats, rank == 1 ? 2 : 1 + 4));
     half.wait(half.barrier());
   });
-  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce(data, kFloats); })) {
+  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce({data, kFloats}); })) {
     EXPECT_EQ(result[1], Groups::sum(1)) << "the group of all goes on";
   }
 }
@@ -163,7 +166,7 @@ TEST(GroupOperations, DeterministicSumsAreInRankOrderOrRefused) {
   GroupOptions options;
   options.deterministic = true;
   Groups groups(5, options);
-  const auto results = groups.run([](Group& group, float* data) { return group.all_reduce(data, 5); });
+  const auto results = groups.run([](Group& group, float* data) { return group.all_reduce({data, 5}); });
   EXPECT_EQ(results[2][4], Groups::sum(4));
   options.all_reduce = "ring";
   EXPECT_NE(error_of_group(options).find("ring does not add in the order of ranks for 3 ranks: take \"chain\""),
@@ -182,7 +185,7 @@ TEST(GroupOperations, AllRanksMeasureAndChooseTheSame) {
     }
   }
   EXPECT_EQ(chosen, std::vector<std::size_t>(kRanks, chosen[0]));
-  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce(data, 100); })) {
+  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce({data, 100}); })) {
     EXPECT_EQ(result[99], Groups::sum(99));
   }
 }
@@ -264,7 +267,7 @@ TEST(GroupOperations, ARankThatCannotMeasureEndsTheOthersOperations) {
   GroupOptions options;
   options.deterministic = true;
   Groups groups(100, options);
-  const auto sum = groups.group(0).all_reduce(groups.tensor(0).data(), 100, gpusock::kPatienceNs);
+  const auto sum = groups.group(0).all_reduce({groups.tensor(0).data(), 100}, ReduceOp::sum, gpusock::kPatienceNs);
   EXPECT_NE(error_of<gpusock::Error>([&] { groups.group(1).measure(); }).find("has no choice"), std::string::npos);
   const std::uint64_t start_ns = gpusock::clock_ns();
   const std::string error = error_of<gpusock::Error>([&] { groups.group(0).wait(sum); });
@@ -313,7 +316,7 @@ TEST(GroupOperations, ATensorThatNoMemoryHoldsIsRefused) {
     Groups groups(1);
     int error = 0;
     try {
-      groups.group(0).all_reduce(groups.tensor(0).data(), count);
+      groups.group(0).all_reduce({groups.tensor(0).data(), count});
     } catch (const gpusock::Error& refused) {
       error = refused.code().value();
     }
