@@ -1,6 +1,6 @@
 #include "arithmetic/model.hpp"
 
-#include "layers/layer.cuh"
+#include "layers/layer.hpp"
 #include "layers/softmax.cuh"
 
 #include <algorithm>

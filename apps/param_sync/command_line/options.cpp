@@ -3,6 +3,7 @@
 #include "layout/layout.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
+#include "plan/plan.hpp"
 #include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/schedule/schemes.hpp"
 
@@ -233,7 +234,8 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
-  if (const auto problem = scheme_problem(config.scheme, config.hidden.size() + 1); !problem.empty()) {
+  const std::size_t layers = perceptron(layer_widths(config, {.samples = 1, .pixels = 1, .classes = 1})).size();
+  if (const auto problem = scheme_problem(config.scheme, layers); !problem.empty()) {
     return "--scheme: " + problem;
   }
   if (config.measures_prices && (config.serial || config.rank >= 0 || config.launch)) {

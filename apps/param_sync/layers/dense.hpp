@@ -1,11 +1,16 @@
 #pragma once
-/// @file A fully connected layer with an activation: its sizes and parameters. dense.cuh computes.
+/// @file A fully connected layer with an activation: its sizes and parameters, and what kernels compute of it.
 
 #include "layers/activation.hpp"
 #include "layers/tensor_shape.hpp"
 #include "layers/tile.hpp"
+#include "param_sync/update/state.hpp"
 
 #include "gpusock/types.hpp"
+
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
+#include "layers/tile.cuh"
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +25,8 @@ namespace param_sync {
 /// outputs = activation(inputs * weights + biases). Its parameters are a row of `outputs` weights for each input, and
 /// then the row of biases. Kernels take it by value.
 struct Dense {
+  static constexpr bool kHasFactors = true;  ///< schemes may send its factors, as apply_factors() takes them
+
   std::uint32_t inputs = 0;
   std::uint32_t outputs = 0;
   Activation activation = Activation::none;
@@ -62,5 +69,128 @@ struct Dense {
     return param_sync::before_activation(activation, output, gradient);
   }
 };
+
+// What kernels compute. The functions are block-collective, and compute one block's part; kernels elsewhere wrap them.
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
+
+/// Computes output[batch][outputs] from input[batch][inputs].
+__device__ inline void forward(const Dense& layer, const float* parameters, const float* input, std::uint32_t batch,
+                               float* output) {
+  const std::uint32_t tiles = tile_count(batch, layer.outputs);
+  for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
+    const TilePlace at = tile_place(t, batch, layer.outputs);
+    const Float4 bias = load4(parameters + std::size_t{layer.inputs} * layer.outputs + at.column, 1, at.columns);
+    Float4 sum[kTileRows];
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) sum[r] = bias;
+    multiply_tile(sum, {input + std::size_t{at.row} * layer.inputs, layer.inputs, 1},
+                  {parameters + at.column, layer.outputs, 1}, layer.inputs, at.rows, at.columns);
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) {
+      for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
+        output[std::size_t{at.row + r} * layer.outputs + at.column + c] = activate(layer.activation, sum[r].column[c]);
+      }
+    }
+  }
+}
+
+/// Computes the gradient with respect to the sums of the layer `below`, whose activation has made `input` of them.
+template <class Below>
+__device__ inline void backward_input(const Dense& layer, const float* parameters, const float* delta,
+                                      const float* input, std::uint32_t batch, const Below& below, float* input_delta) {
+  const std::uint32_t tiles = tile_count(batch, layer.inputs);
+  for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
+    const TilePlace at = tile_place(t, batch, layer.inputs);
+    Float4 sum[kTileRows] = {};
+    multiply_tile(sum, {delta + std::size_t{at.row} * layer.outputs, layer.outputs, 1},
+                  {parameters + std::size_t{at.column} * layer.outputs, 1, layer.outputs}, layer.outputs, at.rows,
+                  at.columns);
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) {
+      for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
+        const std::size_t i = std::size_t{at.row + r} * layer.inputs + at.column + c;
+        input_delta[i] = below.before_activation(input[i], sum[r].column[c]);
+      }
+    }
+  }
+}
+
+/// A tile of a layer's gradient. The gradient has one row for each input, and a last row for the biases.
+struct GradientTile {
+  std::uint32_t row, rows;
+  std::uint32_t column, columns;
+
+  __device__ std::size_t index(const Dense& layer, std::uint32_t r, std::uint32_t c) const {
+    return std::size_t{row + r} * layer.outputs + column + c;
+  }
+
+  /// Adds the tile's sum over a batch to `to`.
+  __device__ __forceinline__ void sum(const Dense& layer, const float* input, const float* delta, std::uint32_t batch,
+                                      Float4 (&to)[kTileRows]) const {
+    const float one = 1.0f;  // what a bias is multiplied by
+    const LeftMatrix left = row == layer.inputs ? LeftMatrix{&one, 0, 0} : LeftMatrix{input + row, 1, layer.inputs};
+    multiply_tile(to, left, {delta + column, layer.outputs, 1}, batch, rows, columns);
+  }
+};
+
+/// Calls `call` with each tile of one block's rows (Dense::block_range) that this thread computes.
+template <class Call>
+__device__ __forceinline__ void for_gradient_tiles(const Dense& layer, std::uint32_t block, Call call) {
+  const std::uint32_t across = (layer.outputs + kTileColumns - 1) / kTileColumns;
+  const std::uint32_t first = block * layer.tiles_per_block;
+  const std::uint32_t tiles = min(layer.tiles_per_block, layer.row_tiles() - first) * across;
+  for (std::uint32_t t = threadIdx.x; t < tiles; t += blockDim.x) {
+    const std::uint32_t tile = first + t / across;
+    const std::uint32_t row = layer.tile_row(tile), column = t % across * kTileColumns;
+    call(GradientTile{row, layer.tile_row(tile + 1) - row, column, min(kTileColumns, layer.outputs - column)});
+  }
+}
+
+/// Computes the gradient with respect to the parameters of one block's rows, summed over the batch. That of the layer's
+/// parameter i goes to gradient[i]: `gradient` may also be an object with such an operator.
+template <class Gradient>
+__device__ __forceinline__ void backward_parameters(const Dense& layer, std::uint32_t block, const float* input,
+                                                    const float* delta, std::uint32_t batch, const Gradient& gradient) {
+  for_gradient_tiles(layer, block, [&](const GradientTile& tile) {
+    Float4 sum[kTileRows] = {};
+    tile.sum(layer, input, delta, batch, sum);
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) {
+      for (std::uint32_t c = 0; r < tile.rows && c < tile.columns; ++c) {
+        gradient[tile.index(layer, r, c)] = sum[r].column[c];
+      }
+    }
+  });
+}
+
+/// Makes each rank's gradient of one block's rows from its factors, sums these in rank order, and applies the sum: the
+/// same arithmetic as if each rank made its own gradient. The functions errors_of(rank) and inputs_of(rank) return
+/// pointers to that rank's output deltas and inputs.
+template <class ErrorsOf, class InputsOf, class Update>
+__device__ inline void apply_factors(const Dense& layer, std::uint32_t block, int ranks, ErrorsOf errors_of,
+                                     InputsOf inputs_of, std::uint32_t batch, const Update& update, UpdateStates states,
+                                     float* weights) {
+  for_gradient_tiles(layer, block, [&](const GradientTile& tile) {
+    Float4 all[kTileRows] = {};
+    tile.sum(layer, inputs_of(0), errors_of(0), batch, all);
+    for (int rank = 1; rank < ranks; ++rank) {
+      Float4 sum[kTileRows] = {};
+      tile.sum(layer, inputs_of(rank), errors_of(rank), batch, sum);
+#pragma unroll
+      for (std::uint32_t r = 0; r < kTileRows; ++r) {
+        for (std::uint32_t c = 0; c < kTileColumns; ++c) all[r].column[c] += sum[r].column[c];
+      }
+    }
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) {
+      for (std::uint32_t c = 0; r < tile.rows && c < tile.columns; ++c) {
+        const std::size_t i = tile.index(layer, r, c);
+        update.apply(all[r].column[c], states.of(i), weights[i]);
+      }
+    }
+  });
+}
+
+#endif
 
 }  // namespace param_sync

@@ -1,9 +1,10 @@
 #pragma once
-/// @file The kinds of layers; a model is a list of layers. README.md says what a kind must have.
+/// @file The kinds of layers, and the model that the trainer makes of them. README.md says what a kind must have.
 
 #include "layers/dense.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,17 @@ namespace param_sync {
 /// Any kind of layer: each kind has a type in this list. For the host: kernels are templates of the kind, and
 /// std::visit() picks the right one.
 using AnyLayer = std::variant<Dense>;
+
+/// The trainer's model, a multilayer perceptron: fully connected layers, all but the last with ReLU. The numbers in
+/// `widths` are those of inputs, of outputs of each hidden layer, and of classes.
+inline std::vector<AnyLayer> perceptron(std::span<const std::uint32_t> widths) {
+  std::vector<AnyLayer> layers;
+  for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
+    layers.emplace_back(
+        Dense::of(widths[i], widths[i + 1], i + 2 < widths.size() ? Activation::relu : Activation::none));
+  }
+  return layers;
+}
 
 /// A layer of a model.
 struct Layer {
@@ -31,6 +43,9 @@ struct Layer {
   /// Blocks of the kernel that computes the gradient with respect to its parameters.
   std::uint32_t blocks() const {
     return std::visit([](const auto& of) { return of.blocks(); }, kind);
+  }
+  bool has_factors() const {
+    return std::visit([](const auto& of) { return of.kHasFactors; }, kind);
   }
   bool has_activation() const {
     return std::visit([](const auto& of) { return of.has_activation(); }, kind);

@@ -20,7 +20,9 @@ void check_size(const Layer& layer, int nodes) {
   if (inputs == 0 || outputs == 0 || std::max(inputs, outputs) > kWidthMax) {
     refuse("layer widths must be from 1 to " + std::to_string(kWidthMax));
   }
-  if ((inputs + 1) * outputs > kLayerParametersMax) refuse("a layer has more than 2^28 parameters");
+  std::uint64_t parameters = 0;  // parameters() has 32 bits
+  for (const TensorShape& tensor : layer.tensors()) parameters += tensor.floats();
+  if (parameters > kLayerParametersMax) refuse("a layer has more than 2^28 parameters");
   if (layer.parameters() < static_cast<std::uint32_t>(nodes)) {
     refuse("layer " + layer.name() + " has fewer parameters than there are nodes; widen it with --hidden");
   }
@@ -50,14 +52,7 @@ Layout make_layout(const std::vector<AnyLayer>& layers, int nodes) {
   return layout;
 }
 
-Layout make_layout(std::span<const std::uint32_t> widths, int nodes) {
-  std::vector<AnyLayer> layers;
-  for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-    layers.emplace_back(
-        Dense::of(widths[i], widths[i + 1], i + 2 < widths.size() ? Activation::relu : Activation::none));
-  }
-  return make_layout(layers, nodes);
-}
+Layout make_layout(std::span<const std::uint32_t> widths, int nodes) { return make_layout(perceptron(widths), nodes); }
 
 std::uint64_t Layout::fingerprint() const {
   std::uint64_t hash = fnv1a(&nodes, sizeof nodes);

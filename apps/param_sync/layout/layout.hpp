@@ -30,8 +30,7 @@ struct Layout {
 /// not fit, the last one has an activation, or a layer has fewer parameters than there are nodes.
 Layout make_layout(const std::vector<AnyLayer>& layers, int nodes);
 
-/// Lays out a multilayer perceptron in the same way: fully connected layers, all but the last with ReLU. The numbers
-/// in `widths` are those of inputs, of outputs of each hidden layer, and of classes.
+/// Lays out the trainer's model of these widths, perceptron(), in the same way.
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes);
 
 /// The parameters that training begins with, the same on every node.

@@ -6,6 +6,7 @@
 #include "param_sync/schedule/schemes.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace param_sync {
@@ -46,7 +47,7 @@ std::uint64_t sent_bytes(const LayerExchange& exchange, int rank) {
 
 ExchangeShape ExchangeShape::of(const Layout& layout, int layer, std::uint32_t batch, int credits) {
   const Layer& own = layout[layer];
-  return {layout.nodes, credits, batch, layer, own.parameters(), own.inputs(), own.outputs()};
+  return {layout.nodes, credits, batch, layer, own.parameters(), own.inputs(), own.outputs(), own.has_factors()};
 }
 
 bool is_of_factors(const std::string& scheme) { return schedule::moves_factors(scheme); }
@@ -58,6 +59,10 @@ std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const
   if (!is_of_factors(scheme)) {
     made.push_back({make_dense(scheme, shape), Carries::gradients, shape.parameters});
     return made;
+  }
+  if (!shape.has_factors) {
+    throw schedule::Error(scheme + " sends factors, and layer " + std::to_string(shape.layer) +
+                          " has none: name a scheme of gradients for it, or hybrid");
   }
   // A chunk is one node's factors. Biases need no more floats: their gradients are made from the errors.
   const std::uint64_t factors = std::uint64_t{shape.batch} * (std::uint64_t{shape.inputs} + shape.outputs) *

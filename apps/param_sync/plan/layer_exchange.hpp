@@ -33,6 +33,7 @@ struct ExchangeShape {
   std::uint32_t parameters = 0;
   std::uint32_t inputs = 0;  ///< of a single layer
   std::uint32_t outputs = 0;
+  bool has_factors = true;  ///< true if a single layer's factors may be exchanged
 
   static ExchangeShape of(const Layout& layout, int layer, std::uint32_t batch, int credits);
 };
@@ -43,7 +44,7 @@ bool is_of_factors(const std::string& scheme);
 /// The node that makes the layer's weights with adam-fc. Neighbouring layers have different owners.
 int factor_owner(int layer, int nodes);
 
-/// Throws schedule::Error if there is no such schedule.
+/// Throws schedule::Error if there is no such schedule, or if it moves factors and the layer has none.
 std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const ExchangeShape& shape);
 
 /// Bytes that the busiest node sends in a step, headers included.

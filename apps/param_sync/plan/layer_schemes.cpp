@@ -32,6 +32,7 @@ std::string kilobytes(std::uint64_t bytes) { return fmt::format("{:.1f} KB", sta
 constexpr const char* kAlone = "one node sends nothing";
 
 LayerScheme choose_hybrid(const ExchangeShape& shape) {
+  if (!shape.has_factors) return {kDenseOfHybrid, "hybrid: the layer has no factors"};
   if (shape.nodes == 1) return {kFactorsOfHybrid, fmt::format("hybrid: {}", kAlone)};
   const std::uint64_t factors = busiest_bytes(make_layer_exchanges(kFactorsOfHybrid, shape)),
                       dense = busiest_bytes(make_layer_exchanges(kDenseOfHybrid, shape));
@@ -41,8 +42,10 @@ LayerScheme choose_hybrid(const ExchangeShape& shape) {
 }
 
 /// True if `auto` may choose the scheme. It chooses none that needs nodes which only sum: training has no such nodes.
-/// It sends no factors to an owner: that sends no less than the busiest node of ps:even, whatever the sizes.
-bool is_candidate(const std::string& scheme) {
+/// It sends no factors of a layer without them, and none to an owner: that sends no less than the busiest node of
+/// ps:even, whatever the sizes.
+bool is_candidate(const std::string& scheme, const ExchangeShape& shape) {
+  if (is_of_factors(scheme) && !shape.has_factors) return false;
   return !schedule::uses(scheme, schedule::Setting::summation_nodes) &&
          !schedule::moves(scheme, schedule::Moves::factors_to_owner);
 }
@@ -82,7 +85,7 @@ class Pricing {
 LayerScheme choose_cheapest(Pricing& pricing, const ExchangeShape& shape) {
   std::vector<std::pair<double, std::string>> prices;
   for (const std::string& scheme : training_schemes()) {
-    if (!is_candidate(scheme)) continue;
+    if (!is_candidate(scheme, shape)) continue;
     if (const double seconds = pricing.seconds(scheme, shape); seconds >= 0) prices.emplace_back(seconds, scheme);
   }
   std::stable_sort(prices.begin(), prices.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -92,11 +92,13 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
     gpusock::launch(context, model.shape(1), wait_for_exchange, node, gathered.gather, clock_of(step) + 1, waited_ns);
     mark();
     with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-      const auto apply = [&]<class Update>(const Update& update) {
-        gpusock::launch(context, model.shape(at.kind.blocks()), apply_and_hand_over<Kind, Update>, node, at, update,
-                        gathered);
-      };
-      std::visit(apply, plan.update);
+      if constexpr (Kind::kHasFactors) {  // the plan gives other layers no such exchange
+        const auto apply = [&]<class Update>(const Update& update) {
+          gpusock::launch(context, model.shape(at.kind.blocks()), apply_and_hand_over<Kind, Update>, node, at, update,
+                          gathered);
+        };
+        std::visit(apply, plan.update);
+      }
     });
     mark();
   }

@@ -11,7 +11,7 @@
 ///   S19    host: said.load                acquire  S18      as S18
 /// S9 is relaxed because nobody reads anything on its strength: a kernel that finds that the run ends only returns.
 
-#include "layers/layer.cuh"
+#include "layers/layer.hpp"
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/executor/last_words.cuh"
 #include "param_sync/wire/failure_record.cuh"

@@ -1,6 +1,7 @@
 #include "plan/layer_schemes.hpp"
 
 #include "plan/layer_exchange.hpp"
+#include "param_sync/schedule/schemes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,6 +65,19 @@ TEST(LayerSchemes, AutoTakesWhatIsCheapestAtThePrices) {
   config.prices = {1e-3, 1000, 1000, 1000, 1e-3};
   const LayerScheme by_messages = choose_schemes(config, layout).front();
   EXPECT_EQ(by_messages.scheme, "butterfly") << by_messages.why;  // the fewest messages of a rank
+}
+
+TEST(LayerSchemes, FactorsOfALayerWithoutThemAreRefused) {
+  ExchangeShape shape = ExchangeShape::of(make_layout(std::vector<std::uint32_t>{8, 4}, 2), 0, 16, 0);
+  shape.has_factors = false;
+  for (const std::string& scheme : training_schemes()) {
+    const auto make = [&] { make_layer_exchanges(scheme, shape); };
+    if (is_of_factors(scheme)) {
+      EXPECT_THROW(make(), schedule::Error) << scheme;
+    } else if (!schedule::uses(scheme, schedule::Setting::summation_nodes)) {
+      EXPECT_NO_THROW(make()) << scheme;
+    }
+  }
 }
 
 TEST(LayerSchemes, OneNodeIsSaidToSendNothing) {
