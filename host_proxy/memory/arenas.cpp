@@ -167,8 +167,13 @@ void Arenas::enter(const std::string& socket, std::size_t bytes_max, const Fetch
     map_others(fetch);  // most of the waiting is done without the lock
     const MembersLock lock(file_);
     const std::size_t number = take_number();
-    map_others(fetch);
-    publish(number, socket);
+    try {
+      map_others(fetch);
+      publish(number, socket);
+    } catch (...) {
+      file_.locks.unlock(file_.first_lock + lock_of(number), 1);  // the next one may have the number
+      throw;
+    }
     log_info("GPU memory is shared with other processes: " + std::to_string(own_slots_) + " connections' rings, and " +
              std::to_string(mapped_.size()) + " other contexts' rings are mapped");
   } catch (const std::system_error& error) {

@@ -359,6 +359,24 @@ TEST_F(ArenasTest, TheListHasRoomForAFixedNumber) {
   EXPECT_NE(enter().id(), Arenas::kNobody) << "one has gone";
 }
 
+TEST_F(ArenasTest, AContextThatCannotEnterLeavesItsNumberToOthers) {
+  const User first = enter(), failed = open();
+  std::optional<User> second;
+  failed.arenas().enter(kSocketName, kAllMemory,
+                        [&](const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
+                          if (second) throw Error(EMFILE, "asking the second context");  // now it has taken its number
+                          second = enter({&first});
+                          return from({&first})(asked, wait);
+                        });
+  ASSERT_TRUE(second && second->id() != Arenas::kNobody);
+  EXPECT_EQ(failed.id(), Arenas::kNobody);
+  EXPECT_NE(failed.arenas().why_not({}, 0).find("asking the second context"), std::string::npos);
+  const NamedFile file(HostRings::path_of(name_), 1, {});
+  constexpr std::size_t kFirstLock = 4;  // after those of two slots
+  EXPECT_TRUE(file.is_locked_elsewhere(kFirstLock + Arenas::lock_of(1)));
+  EXPECT_FALSE(file.is_locked_elsewhere(kFirstLock + Arenas::lock_of(2)));
+}
+
 TEST_F(ArenasTest, EachUseOfASlotStartsAfterAllThatItsWordsMayHold) {
   const User first = enter(), second = enter({&first});
   std::uint64_t after = 0;
