@@ -72,25 +72,21 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
     return layout.bytes();
   };
   bytes_ = place(nullptr);
+  if (has_device_side && words != RingPlacement::host) open_window(words);
   memory_ = static_cast<std::byte*>(platform_->allocate_shared(bytes_));
   place(memory_);
   common_.abort = abort_;
   common_.slots = slots_;
   common_.free_capacity = free_capacity_;
   sets_.polled = sets_.words;
-  if (has_device_side && words != RingPlacement::host) open_window(words);
 }
 
 void TableMemory::open_window(RingPlacement words) {
   try {
     window_ = platform_->make_window(bytes_ - polled_at_);
   } catch (const Error& error) {
-    if (words == RingPlacement::automatic) {
-      why_no_device_words_ = error.what();
-      return;
-    }
-    platform_->free_shared(memory_, bytes_);
-    throw;
+    if (words != RingPlacement::automatic) throw;
+    why_no_device_words_ = error.what();
   }
 }
 
