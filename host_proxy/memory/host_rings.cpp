@@ -99,17 +99,18 @@ HostRings::HostRings(std::shared_ptr<Platform> platform, Settings settings)
   roles_.resize(connections_);
   map();
   for (std::uint32_t i = 0; i < connections_; ++i) {
-    segments_.emplace_back(platform_, base_ + front_bytes(connections_) + i * Segment::total_bytes(room_bytes_),
+    segments_.emplace_back(platform_, memory_.get() + front_bytes(connections_) + i * Segment::total_bytes(room_bytes_),
                            room_bytes_);
   }
-  arenas_.emplace(platform_, Arenas::File{file_, base_ + members_at(connections_), arenas_lock(connections_),
+  arenas_.emplace(platform_, Arenas::File{file_, memory_.get() + members_at(connections_), arenas_lock(connections_),
                                           connections_, room_bytes_});
 }
 
-HostRings::~HostRings() {
-  arenas_.reset();
-  platform_->detach(base_, file_.bytes());
-  munmap(base_, file_.bytes());
+HostRings::~HostRings() = default;
+
+void HostRings::Unmap::operator()(std::byte* memory) const noexcept {
+  platform->detach(memory, bytes);
+  munmap(memory, bytes);
 }
 
 std::vector<std::byte> HostRings::new_head(const Settings& settings) {
@@ -137,17 +138,17 @@ void HostRings::read_head() {
 void HostRings::map() {
   void* memory = mmap(nullptr, file_.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.descriptor(), 0);
   if (memory == MAP_FAILED) throw Error(errno, "mapping host rings of " + std::to_string(file_.bytes()) + " bytes");
-  base_ = static_cast<std::byte*>(memory);
   try {
-    platform_->attach(base_, file_.bytes());
+    platform_->attach(memory, file_.bytes());
   } catch (...) {
-    munmap(base_, file_.bytes());
+    munmap(memory, file_.bytes());
     throw;
   }
+  memory_ = {static_cast<std::byte*>(memory), Unmap{platform_.get(), file_.bytes()}};
 }
 
 HostRings::Slot& HostRings::slot(std::uint32_t number) const {
-  return *reinterpret_cast<Slot*>(base_ + kSlotsAt + number * kSlotBytes);
+  return *reinterpret_cast<Slot*>(memory_.get() + kSlotsAt + number * kSlotBytes);
 }
 
 std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place) {

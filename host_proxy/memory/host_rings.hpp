@@ -121,6 +121,12 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   struct Head;
   struct Slot;
   struct Lease;
+  /// Takes the file's memory back from the device, and unmaps it.
+  struct Unmap {
+    Platform* platform;
+    std::size_t bytes;
+    void operator()(std::byte* memory) const noexcept;
+  };
   enum Role : std::uint8_t { kMaker = 1, kPeer = 2 };
 
   static std::vector<std::byte> new_head(const Settings& settings);
@@ -140,8 +146,8 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   Id id_{};
   std::uint32_t connections_ = 0;
   std::uint64_t room_bytes_ = 0;
-  std::byte* base_ = nullptr;
-  std::deque<Segment> segments_;  // one for each slot
+  std::unique_ptr<std::byte, Unmap> memory_;  // all of the file; what follows uses it
+  std::deque<Segment> segments_;              // one for each slot
   std::optional<Arenas> arenas_;
   mutable std::mutex mutex_;         // callers' threads give slots back, and others take them
   std::vector<std::uint8_t> roles_;  // the Roles that this object has in each slot

@@ -1,14 +1,20 @@
 // No memory for what a proxy is about to do: that connection is refused or ends, and nothing else does.
 #include "gpusock/gpusock.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 #include "tests/support/failing_memory.hpp"
+#include "tests/unit/host_proxy/pinning_platform.hpp"
 
 #include <gtest/gtest.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -152,6 +158,30 @@ INSTANTIATE_TEST_SUITE_P(Links, NoMemory, testing::Values("tcp", "p2p", "auto"))
 TEST(NoMemoryForContexts, TheConstructorSaysSo) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const char* shape : {"cpu", "gpu"}) EXPECT_EXIT(make_contexts(shape), testing::ExitedWithCode(0), "") << shape;
+}
+
+/// Whatever allocation fails, the device has none of the file's memory afterwards.
+TEST(NoMemoryForHostRings, TheConstructorReturnsWhatItHasMapped) {
+  const auto platform = std::make_shared<proxy::PinningPlatform>();
+  const std::string name = "no-memory-" + std::to_string(getpid());
+  bool attached = false;  // in an attempt that failed
+  for (std::uint64_t nth = 1;; ++nth) {
+    const proxy::HostRings::Settings settings{name, 64, 4096, 0};
+    std::shared_ptr<proxy::HostRings> rings;
+    const int before = platform->attachments;
+    failing_memory::arm(nth, Extent::one);
+    try {
+      rings = std::make_shared<proxy::HostRings>(platform, settings);
+    } catch (const std::bad_alloc&) {
+    }
+    const bool failed = failing_memory::disarm();
+    if (rings == nullptr) {
+      EXPECT_EQ(platform->attached, 0) << "allocation " << nth;
+      attached |= platform->attachments > before;
+    }
+    if (!failed) break;
+  }
+  EXPECT_TRUE(attached) << "no allocation failed after the device was given the memory";
 }
 
 /// A listener, too, is refused, and can be opened once there is memory again.

@@ -23,6 +23,7 @@ class PinningPlatform : public Platform {
   void attach(void*, std::size_t) override {
     if (refuses) throw Error(ENOMEM, "pinning rings");
     ++attached;
+    ++attachments;
   }
   void detach(void*, std::size_t) noexcept override { --attached; }
   bool attaches_any_time() const override { return false; }
@@ -66,6 +67,7 @@ class PinningPlatform : public Platform {
   }
 
   std::atomic<int> attached = 0;  ///< pieces of memory that it was given
+  int attachments = 0;            ///< how often it was given some
   bool shares = false;            ///< its memory with other processes
   bool reaches_others = true;     ///< other GPUs' arenas
   std::atomic<bool> kernels_run = false;
