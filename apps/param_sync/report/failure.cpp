@@ -119,8 +119,11 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
     case FailureKind::interrupted:
       return lost("it was told to end (SIGTERM or SIGINT)");
     case FailureKind::told:
+    case FailureKind::silent:
       if (failure.rank < 0 || failure.rank == rank) {
-        return text + fmt::format("rank {} has ended the run, and says why; the lost rank is unknown", failure.teller);
+        const bool told = failure.kind == FailureKind::told;
+        return text + fmt::format("rank {} has ended {}; the lost rank is unknown", failure.teller,
+                                  told ? "the run, and says why" : "a connection, and has not said why");
       }
       return text + fmt::format("lost {}: rank {} has lost it, and told so", who, failure.teller);
     case FailureKind::protocol:

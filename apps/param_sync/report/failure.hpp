@@ -24,6 +24,7 @@ enum class FailureKind : std::uint32_t {
   send,         ///< sending gradients or weights to a peer has failed
   end,          ///< a peer has ended without a last word
   told,         ///< a peer (`teller`) has failed and told which `rank` it has lost; -1: it does not know
+  silent,       ///< a peer (`teller`) has ended a connection, and has not said why
   interrupted,  ///< a peer was told to end
   protocol,     ///< a peer sent a message that is invalid here
   late,         ///< what a kernel waited for did not happen in time; no particular peer is to blame

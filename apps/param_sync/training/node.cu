@@ -70,7 +70,8 @@ RunSetting setting_of(executor::ChannelHelloField field) {
 
 Loss::Cause cause_of(const Failure& record) {
   if (record.error == ETIMEDOUT) return Loss::Cause::stalled;  // the node that it waited for says little: see stall.hpp
-  const bool peer_does_not_know = record.kind == FailureKind::told && record.rank < 0;
+  const bool peer_does_not_know = (record.kind == FailureKind::told && record.rank < 0) ||
+                                  record.kind == FailureKind::silent;
   return peer_does_not_know ? Loss::Cause::unknown : Loss::Cause::lost;
 }
 
@@ -184,7 +185,8 @@ std::optional<Failure> Node::Impl::failure() {
 }
 
 /// The executor has failed with a peer. If the peer has told why it ends, `record` becomes that failure: the peer may
-/// have lost another rank before.
+/// have lost another rank before. If it says nothing, and its connection for last words goes on, the lost rank is
+/// unknown.
 void Node::Impl::ask_peer(Failure& record) noexcept {
   if (record.rank < 0 || peer_count == 0) return;
   try {

@@ -22,8 +22,10 @@ struct Heard {
   LastWord word;
 };
 
-/// Makes a failure of what a node has heard of `peer`: a word other than `completed`, or an end without a word.
+/// Makes a failure of what a node has heard of `peer`, of which a connection has ended: a word other than `completed`,
+/// an end without a word, or nothing.
 GPUSOCK_FN inline Failure failure_of(const Heard& heard, int peer) {
+  if (heard.what == Heard::What::nothing) return {.kind = FailureKind::silent, .teller = peer};
   if (heard.what == Heard::What::mute_end) return {FailureKind::end, peer};
   if (heard.word.why == LastWord::Why::interrupted) return {FailureKind::interrupted, peer};
   Failure told{FailureKind::told};

@@ -29,6 +29,14 @@ TEST(Failure, TellsAnOrderlyEndFromAReset) {
   EXPECT_THAT(told({FailureKind::send, 1, 0}, 3, {}), StartsWith("rank 3: lost rank 1: it closed the connection"));
 }
 
+// A peer that said nothing for two seconds was said to have ended the run.
+TEST(Failure, SaysOfASilentPeerOnlyWhatIsKnown) {
+  EXPECT_EQ(told({.kind = FailureKind::silent, .teller = 2}, 0, {}),
+            "rank 0: rank 2 has ended a connection, and has not said why; the lost rank is unknown");
+  EXPECT_EQ(told({.kind = FailureKind::told, .teller = 2}, 0, {}),
+            "rank 0: rank 2 has ended the run, and says why; the lost rank is unknown");
+}
+
 TEST(Failure, SaysWhichSettingDiffers) {
   EXPECT_THAT(told({FailureKind::mismatch, 1, EPROTO, RunSetting::seed, 1, 2}, 0, {}),
               HasSubstr("another --seed: 2 there, 1 here"));

@@ -92,5 +92,15 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   watched.wait();
 }
 
+TEST(Heard, AFailureSaysNoMoreThanWasHeard) {
+  EXPECT_EQ(failure_of({}, 2).kind, FailureKind::silent);
+  EXPECT_EQ(failure_of({}, 2).teller, 2);
+  EXPECT_EQ(failure_of({}, 2).rank, -1);
+  EXPECT_EQ(failure_of({Heard::What::mute_end, {}}, 2).kind, FailureKind::end);
+  const Failure told = failure_of({Heard::What::word, {.why = LastWord::Why::lost, .rank = 1}}, 2);
+  EXPECT_EQ(told.kind, FailureKind::told);
+  EXPECT_EQ(told.rank, 1);
+}
+
 }  // namespace
 }  // namespace watch_test
