@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <utility>
 
 namespace param_sync {
@@ -29,12 +31,29 @@ void ControlSocket::send(const nlohmann::json& message) {
   }
 }
 
+namespace {
+
+/// Throws gpusock::Error (EPROTO) if the line is no message. The error quotes its beginning, as one line of ASCII.
+nlohmann::json message_in(const std::string& line) {
+  constexpr std::size_t kQuotedMax = 80;
+  auto message = nlohmann::json::parse(line, nullptr, false);
+  if (message.is_object()) return message;
+  const nlohmann::json begin = line.substr(0, kQuotedMax);
+  throw gpusock::Error::with_cause(EPROTO,
+                                   "the other process of this run sent " +
+                                       begin.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+                                       (line.size() > kQuotedMax ? " and so on" : "") +
+                                       ", which is no message (a JSON object): are both programs of the same version?");
+}
+
+}  // namespace
+
 std::optional<nlohmann::json> ControlSocket::buffered() {
   const auto end = buffer_.find('\n');
   if (end == std::string::npos) return std::nullopt;
-  auto message = nlohmann::json::parse(buffer_.substr(0, end));
+  const std::string line = buffer_.substr(0, end);
   buffer_.erase(0, end + 1);
-  return message;
+  return message_in(line);
 }
 
 ControlSocket::Read ControlSocket::read_more(int flags) {

@@ -19,7 +19,8 @@ class ControlSocket {
   /// Throws gpusock::Error if the other end is gone.
   void send(const nlohmann::json& message);
 
-  /// Waits for a message. Returns nothing at the end of the stream.
+  /// Waits for a message. Returns nothing at the end of the stream. Throws gpusock::Error (EPROTO) if a line arrives
+  /// that is no message; so does try_receive().
   std::optional<nlohmann::json> receive();
 
   /// Returns a message that has arrived whole, of any length. Sets `ended` at the end of the stream if none is left.
