@@ -9,6 +9,9 @@
 #include "simulate/traffic.hpp"
 #include "simulate/training.hpp"
 
+#include "tests/support/error_of.hpp"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,6 +22,7 @@ namespace {
 
 using namespace param_sync;
 using cost::NetworkModel;
+using gpusock::test::error_of;
 using models::Layer;
 using models::Model;
 using schedule::Request;
@@ -27,6 +31,7 @@ using simulate::Order;
 using simulate::train;
 using simulate::TrainingSettings;
 using simulate::TrainingTimes;
+using ::testing::HasSubstr;
 
 double parameters_of(const Model& model, const std::string& begin) {
   double sum = 0;
@@ -309,6 +314,19 @@ TEST(Training, RefusesSettingsThatMeanNothing) {
   refuses([](TrainingSettings& s) { s.summation_nodes = 1; });
   refuses([](TrainingSettings& s) { s.network.topology = schedule_test::ring_topology(8); });
   EXPECT_THROW(simulate::parse_order("first"), schedule::Error);
+}
+
+// Whoever had chosen --dense was told to choose --scheme.
+TEST(Training, NamesTheOptionThatChoseASchemeOfTooManyMessages) {
+  const auto refusal = [](const std::string& scheme) {
+    TrainingSettings settings;
+    settings.nodes = 512;
+    settings.scheme = scheme;
+    settings.dense = "ps";
+    return error_of([&] { train(models::model("resnet50"), settings); });
+  };
+  EXPECT_THAT(refusal("ps"), HasSubstr("take fewer nodes, or --scheme rhd"));
+  EXPECT_THAT(refusal("hybrid"), HasSubstr("take fewer nodes, or --dense rhd"));
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ const Plan& Buckets::plan(const std::string& scheme, int owner) {
     const std::int64_t ranks = settings_.nodes + settings_.summation_nodes;
     if (schedule::default_chunks(scheme, request) * ranks > kPartsMax) {
       throw schedule::Error(fmt::format(
-          "a schedule {} of {} nodes has too many messages to train by it in virtual time: take fewer nodes, "
-          "or --scheme rhd, which has the fewest",
-          scheme, settings_.nodes));
+          "{} of {} nodes has too many messages for a training in virtual time: take fewer nodes, or {} rhd, which has "
+          "fewer messages",
+          scheme, settings_.nodes, is_for_factors(settings_.scheme) ? "--dense" : "--scheme"));
     }
     plans_.emplace_back(schedule::generate(scheme, request));
     found->second = &plans_.back();
