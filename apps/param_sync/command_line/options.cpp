@@ -140,7 +140,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              "when there is room",
              1, kBudgetBytesMax)
       .shown_default("any number");
-  arguments.flag("--no-priority", texts.no_priority, "What the next forward pass needs first is not sent first");
+  arguments.flag("--no-priority", texts.no_priority,
+                 "Sends what is ready, and not first what the next forward pass needs first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
   arguments.number("--timeout", config.timeout_s,
                    "Seconds to wait for another node before giving it up; to start, one that runs has 30 at least", 0.1,

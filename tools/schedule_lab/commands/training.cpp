@@ -66,9 +66,9 @@ void add_training(Arguments& arguments, TrainingOptions& options) {
   arguments
       .choice(
           "--order", options.order, {"end", "per-layer", "priority", "all"},
-          "When gradients move: after the backward pass, as each layer has its own, or the same and the layers that "
-          "are needed first go first")
-      .shown_default("all of these, a line for each");
+          "When gradients are sent. end: all after the backward pass. per-layer: a layer's as soon as it is computed. "
+          "priority: as per-layer, and what the next forward pass needs first is sent first. all: each of these")
+      .shown_default("all");
   arguments.choice("--dense", options.dense, schedule::scheme_names(), "How layers without factors are exchanged")
       .shown_default(defaults.dense);
   arguments.number("--batch", options.batch, "Samples of each node in a step", 1, 1 << 20)
