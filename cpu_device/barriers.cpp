@@ -37,7 +37,7 @@ BarrierCount Block::barrier(bool predicate) {
   at_barrier_.push(*current_);
   warps_[current_->linear / 32].at_barrier |= 1u << current_->linear % 32;
   suspend(Waits::block_barrier);
-  return barrier_count_;  // still of this barrier: the next one cannot complete before this thread arrives
+  return barrier_count_;  // still this barrier's count: the next barrier cannot complete before this thread arrives
 }
 
 void Block::release_barrier() {

@@ -291,7 +291,7 @@ void Block::nanosleep(std::uint64_t duration_ns) {
   Thread& thread = *current_;
   const std::uint64_t start_ns = clock_ns();
   if (start_ns - thread.sleep_ended_ns > kSameWaitNs)
-    thread.sleep_began_ns = start_ns;  // else this is a loop around a short sleep, which is one wait
+    thread.sleep_began_ns = start_ns;  // a new wait begins; a loop of short sleeps is one wait
   std::uint64_t now_ns = start_ns;
   do {
     relax(now_ns - thread.sleep_began_ns);

@@ -31,7 +31,8 @@ class Carrier {
 
   /// Suspends the caller on this stack, and resumes what is suspended on `to`.
   void switch_to(Carrier& to) noexcept;
-  /// As switch_to(), but a signal handler on another stack calls it: what ran on this stack never resumes.
+  /// Resumes what is suspended on `to`. A signal handler on another stack calls it; what ran on this stack never
+  /// resumes.
   [[noreturn]] void leave_for(Carrier& to) noexcept;
 
   Carrier* next = nullptr;  ///< in the owner's list of carriers

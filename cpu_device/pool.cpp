@@ -114,7 +114,8 @@ void Pool::pop_runnable(Lock&) {
 std::uint64_t Pool::pending(Lock&) const {
   std::uint64_t blocks = 0;
   for (const Launch* launch = first_runnable_.get(); launch != nullptr; launch = launch->next_runnable.get()) {
-    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // if stale, calls a worker too many
+    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // a stale value only starts one more
+                                                                               // worker
     if (taken < launch->blocks) blocks += launch->blocks - taken;
   }
   return blocks;

@@ -83,7 +83,7 @@ void launch_native(Context& context, const LaunchShape& shape, const void* kerne
 template <class... Parameters>
 const void* symbol_of(void (*kernel)(Parameters...)) {
 #if defined(GPUSOCK_CUDA_DOUBLE)
-  return cuda_double::symbol_of(kernel);  // only from this call does the double learn how to call the kernel
+  return cuda_double::symbol_of(kernel);  // this call tells the double how to call the kernel
 #else
   return reinterpret_cast<const void*>(kernel);
 #endif

@@ -150,7 +150,7 @@ class Deadline {
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
     return Deadline(detail::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
-  /// As after_ns(), in milliseconds.
+  /// The deadline after so many milliseconds, as after_ns().
   GPUSOCK_FN static Deadline after_ms(std::uint64_t duration_ms) {
     constexpr std::uint64_t kNsPerMs = 1'000'000, kMostMs = ~std::uint64_t{0} / kNsPerMs;
     return after_ns(duration_ms > kMostMs ? ~std::uint64_t{0} : duration_ms * kNsPerMs);

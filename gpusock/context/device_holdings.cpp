@@ -148,7 +148,7 @@ void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
 void free_ended_holdings() noexcept { EndedHoldings::instance().free(); }
 
 HeldByDevice make_device_holdings(const Options& options) {
-  free_ended_holdings();  // leaves more memory, and less to wait for
+  free_ended_holdings();  // the new context then has more memory, and waits less
   return HeldByDevice(new DeviceHoldings(options));
 }
 

@@ -36,7 +36,7 @@ constexpr std::uint64_t kClockStepNs = 1000;
 
 constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// As cudart::hardware_queues().
+/// Returns the number of hardware queues, as cudart::hardware_queues() does for a GPU.
 unsigned hardware_queues() {
   const char* const text = std::getenv(kQueues);
   if (text == nullptr) return kHardwareQueues;

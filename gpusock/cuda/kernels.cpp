@@ -45,7 +45,8 @@ std::shared_lock<std::shared_mutex> Kernels::make_ready(const void* symbol) {
   }
 }
 
-/// Returns false if this has to wait until no kernel runs, or no launch is under way.
+/// Makes the kernel ready for launches. Returns false if a launch is under way, or if kernels run for which it would
+/// have to wait: then try again.
 bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
   const auto lock = try_hold_launches();
   if (!lock.owns_lock()) return false;

@@ -42,7 +42,8 @@ std::vector<int> parse_processors(std::string_view list);
 /// @param address "0000:17:00.0", in either case.
 std::vector<int> processors_near(std::string_view address, const std::filesystem::path& root = "/");
 
-/// Those of the processors that the calling thread may use: processors that the user has excluded stay excluded.
+/// Returns the processors in the list that the calling thread may use. Processors that the user has excluded are left
+/// out.
 std::vector<int> usable(const std::vector<int>& processors);
 
 /// Keeps a thread on these processors, which usable() returned. Does nothing if there are none.

@@ -100,7 +100,7 @@ void ControlChannel::take(const Notice& notice) {
   if (notice.kind == kEnded && !peer_ended_) {
     peer_ended_ = true;
     events_.on_ended(notice.position);
-  } else if (notice.kind == kReadShutDown && !peer_read_shut_down_) {  // once: else a peer could keep us reading
+  } else if (notice.kind == kReadShutDown && !peer_read_shut_down_) {  // once: a peer must not keep this side reading
     peer_read_shut_down_ = true;
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kClosed && peer_ended_) {

@@ -150,7 +150,7 @@ bool OneSidedLink::receive() {
   }
   const bool moved = arrived != arrived_ && pass_on(arrived);
   const bool credit_went = !failed_ && return_credit(consumed);
-  return moved || (credit_went && transport_->is_silent());  // else an event caused this step, and another follows
+  return moved || (credit_went && transport_->is_silent());  // if it is not silent, events report the rest
 }
 
 /// True if the peer has written no more than it was granted, and no more than it has announced.

@@ -77,12 +77,12 @@ class OneSidedLink final : public Link, private LinkEvents {
   NetworkProbe probe_;
 
   // Bytes of the connection.
-  std::uint64_t given_back_ = 0;          // of the tx ring, to callers
-  std::uint64_t unsent_ = 0;              // committed and not sent, at the last look
-  std::uint64_t probed_ = 0;              // sent before the last probe
-  std::uint64_t arrived_ = 0;             // arrived, and passed on
-  std::uint64_t uncredited_ = 0;          // consumed and not reported, at the last look
-  bool callers_lead_ = false;             // at the last look they had consumed more than had arrived
+  std::uint64_t given_back_ = 0;  // of the tx ring, to callers
+  std::uint64_t unsent_ = 0;      // committed and not sent, at the last look
+  std::uint64_t probed_ = 0;      // sent before the last probe
+  std::uint64_t arrived_ = 0;     // arrived, and passed on
+  std::uint64_t uncredited_ = 0;  // consumed and not reported, at the last look
+  bool callers_lead_ = false;     // at the last look callers had consumed bytes whose arrival was not reported yet
   std::uint64_t peer_final_ = kUnsaid;    // how many the peer will send
   std::uint64_t peer_stopped_ = kUnsaid;  // how many the peer has sent
   std::uint64_t peer_quiet_ = kUnsaid;    // how many credits the peer has sent

@@ -51,7 +51,8 @@ bool HostRings::is_name(std::string_view name) {
            letter == '.' || letter == '_' || letter == '-';
   };
   const auto is_like = [text = std::string(name)](const char* word) { return strcasecmp(text.c_str(), word) == 0; };
-  const bool misspelt = is_like("off") || (is_like(kAutomatic) && name != kAutomatic);  // with "OFF" rings would be on
+  const bool misspelt = is_like("off") || (is_like(kAutomatic) && name != kAutomatic);  // as a name, "OFF" would turn
+                                                                                        // rings on
   return !name.empty() && name.size() <= 64 && !misspelt && std::all_of(name.begin(), name.end(), fits);
 }
 

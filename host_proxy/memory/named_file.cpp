@@ -71,8 +71,8 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.rfin
   throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
 }
 
-/// Opens a file that others may have made before. Follows no link, and waits for no pipe. None if there is no such
-/// file.
+/// Opens a file that others may have made before. Follows no symbolic link, and does not wait for a pipe. Returns an
+/// empty descriptor if there is no such file.
 Descriptor open_named(const std::string& path, int how) {
   Descriptor file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file || errno == ENOENT) return file;

@@ -159,7 +159,7 @@ class SegmentPool {
   SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
               RingPlacement placement = RingPlacement::host);
 
-  /// With automatic placement no one asked for device memory, so most of it stays free for the program.
+  /// With automatic placement rings take at most so much device memory: the program did not ask for it, and needs it.
   static constexpr std::uint64_t kAutomaticBytesMax = 256 << 20;
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor

@@ -36,7 +36,7 @@
 ///   tx_committed  p2p: callers                        the peer's callers
 ///   nic_committed verbs: the peer's NIC, after the    callers (kernels)
 ///                 bytes; rx_committed follows
-///   own_credit    fabric: the proxy                   nobody: the fabric writes it into the peer's peer_credit
+///   own_credit    fabric: the proxy                   no poller: the fabric writes it into peer_credit of the peer
 ///   peer_credit   fabric: the peer's fabric           the proxy, after its completion
 // clang-format on
 

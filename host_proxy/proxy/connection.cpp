@@ -28,7 +28,7 @@ constexpr std::uint32_t kIdleLooks = 4;
 
 std::uint64_t load_word(const std::uint64_t* word) {
   return ringbuf::SystemAtomics::Ref<std::uint64_t>(*const_cast<std::uint64_t*>(word))
-      .load(ringbuf::kRelaxed);  // relaxed: a glance
+      .load(ringbuf::kRelaxed);  // relaxed: the sum is only compared
 }
 
 /// A connection to a port of this host where no program listens may get that very port as its own from the operating

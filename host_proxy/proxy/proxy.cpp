@@ -213,7 +213,7 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   ProxySlot& state = slots_[slot];
   if (table::generation_of_request(word) != state.generation) {
     requests_.note(slot, word);
-    return;  // of a generation that is over
+    return;  // the request is of an earlier connection in this slot
   }
   const std::uint64_t before = requests_.seen(slot);
   const std::uint64_t seen = table::generation_of_request(before) == state.generation ? before : 0;
@@ -531,7 +531,7 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
   const std::size_t count = slot_waiters_.size();
   for (std::size_t i = 0; i < count; ++i) {
     Connection& connection = *slot_waiters_[i];
-    if (connection.wants_slot()) {  // it may be over meanwhile
+    if (connection.wants_slot()) {  // false: it has ended while it waited
       const bool no_rings = connection.waits_for_rings();
       const auto slot = no_rings ? std::nullopt : slots_.take_for_accept();
       if (!slot) {

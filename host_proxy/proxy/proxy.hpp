@@ -187,7 +187,7 @@ class Proxy {
   std::uint64_t polled_ns_ = 0;        // when the network was polled last
   std::uint64_t watched_ns_ = 0;       // how long the network has been watched: see poll_network()
   std::uint64_t closing_look_ns_ = 0;  // when to look again for a closed connection that makes room
-  std::uint64_t retry_ns_ = 0;         // when to try again what an exception ended last; nothing if in the past
+  std::uint64_t retry_ns_ = 0;         // when to repeat work that an exception has ended; in the past: there is none
   ProxyStats stats_;
 };
 

@@ -139,7 +139,7 @@ bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, st
   const gpusock::Socket before = can_be(greeting, size_) ? guests[greeting.rank].socket : -1;
   const bool replaces = before >= 0 && has_left(before, Deadline::after_ns(kFarewellNs));
   const bool twice = before >= 0 && !replaces;
-  if (twice && has_left(socket, Deadline::now())) {  // the rank that died, whose greeting came after its successor's
+  if (twice && has_left(socket, Deadline::now())) {  // a dead rank's greeting was read after that of its successor
     net_.close(thread, socket);
     return false;
   }

@@ -15,7 +15,7 @@ struct InTurn {
   double chunks = 0;
 
   explicit InTurn(const schedule::Lane& lane) {
-    int partner = schedule::kNobody, sent = 0;  // of the op before, if that op only sends
+    int partner = schedule::kNobody, sent = 0;  // the op before sends to `partner`, if it only sends
     for (const schedule::Op& op : lane) {
       const bool exchanges = op.receives() && !op.sends() && op.from == partner;
       if (op.kind != schedule::Kind::apply) chunks += exchanges ? std::max(0, op.count - sent) : op.count;
@@ -63,7 +63,8 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       }
     }
     if (work.messages_reduced == 0) continue;
-    // Of the messages of one round, all but the last one are added while more arrive.
+    // A rank adds a message while the next ones of the round arrive. Only the last addition of a round takes time of
+    // its own.
     const double each = static_cast<double>(work.reduced) / static_cast<double>(work.messages_reduced);
     costs.reduced_chunks = std::max(costs.reduced_chunks, each * work.reducing_rounds);
     for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {

@@ -684,7 +684,8 @@ std::vector<std::uint64_t> Executor::positions() {
   Impl& rank = *impl_;
   std::vector<std::uint64_t> all;
   for (std::size_t block = 0; rank.positions && block < rank.positions->size(); ++block) {
-    all.push_back(SystemWord((*rank.positions)[block]).load(cuda::memory_order_relaxed));  // relaxed: it is only told
+    all.push_back(SystemWord((*rank.positions)[block]).load(cuda::memory_order_relaxed));  // relaxed: it is only shown
+                                                                                           // to users
   }
   return all;
 }

@@ -352,7 +352,7 @@ __device__ inline bool receive(const OpAt& at, const Reduction& reduction) {
   return true;
 }
 
-/// Makes weights of the sums of which this rank is the owner.
+/// Makes weights from the sums that this rank owns.
 template <class P>
 __device__ inline bool apply(const OpAt& at, const P& policies) {
   for (int chunk = at.op.chunk; chunk < at.op.chunk + at.op.count; ++chunk) {

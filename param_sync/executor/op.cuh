@@ -49,7 +49,7 @@ struct OpAt {
   __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
   __device__ const gpusock::Net& in_net() const { return sockets.in.net(); }
   __device__ const gpusock::Net& out_net() const { return sockets.out.net(); }
-  /// The array of which the op moves a part.
+  /// The op moves a part of this array.
   __device__ float* data() const { return op.of_weights ? run.apply.weights : run.data; }
   __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
   __device__ std::uint64_t step() const { return run.number - 1; }

@@ -132,7 +132,7 @@ std::vector<std::string> names_of(const Schemes& schemes) {
   return all;
 }
 
-/// None where there is no such scheme.
+/// Returns nullptr if there is no such scheme.
 const Scheme* try_find(const std::string& name) {
   for (const Scheme& scheme : kSchemes) {
     if (name == scheme.name) return &scheme;

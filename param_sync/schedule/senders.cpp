@@ -99,9 +99,9 @@ class AdditionsRun {
   std::vector<std::vector<Addition>> additions_;
 };
 
-/// Counts the largest set of additions of which none ends before another begins. Its size is the least number of chains
-/// that contain all additions (Dilworth, 1950). A matching of each addition with the next one of its chain finds these
-/// chains (Fulkerson, 1956).
+/// Counts how many additions may be under way at the same time. In a chain each addition ends before the next one
+/// begins. The result is the least number of chains that together contain all additions (Dilworth, 1950). A matching of
+/// each addition with the next one of its chain finds these chains (Fulkerson, 1956).
 class Chains {
  public:
   explicit Chains(const std::vector<Addition>& all) : all_(all), previous_(all.size(), kNobody) {}

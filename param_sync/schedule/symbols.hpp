@@ -49,7 +49,7 @@ class Symbols {
   std::vector<State> states_;
 };
 
-/// Says which chunk of which worker is not as the schedule's result requires. Empty if all are.
+/// Names a chunk of a worker that differs from the schedule's result. Empty if no chunk differs.
 std::string problem_of_result(const Schedule& schedule, const Symbols& symbols);
 
 }  // namespace param_sync::schedule

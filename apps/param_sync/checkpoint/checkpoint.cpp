@@ -23,7 +23,7 @@ namespace param_sync {
 namespace {
 
 constexpr std::size_t kKept = 2;
-constexpr const char* kOldSuffix = ".checkpoint";  // of files in an earlier format
+constexpr const char* kOldSuffix = ".checkpoint";  // files in an earlier format end so
 
 /// The names of settings in files, by RunSetting. The first entry is not used. first_step is not a setting of a run.
 constexpr const char* kSettings[] = {"",      "version", "nodes",     "model",  "data",    "steps",

@@ -86,7 +86,7 @@ std::string read_prices(const std::string& text, ExchangePrices& prices) {
     const char* const end = parts[i].data() + parts[i].size();
     const auto [stop, error] = std::from_chars(parts[i].data(), end, price);
     numbers = error != std::errc::invalid_argument && stop == end;
-    const bool held = error == std::errc{};  // else it is a number that a double cannot hold
+    const bool held = error == std::errc{};  // false: a double cannot hold the number
     in_range = in_range && held && price >= (i < kTimes ? 0 : kSpeedMin) && price <= kPriceMax;
   }
   if (!numbers) return fmt::format("'{}' is neither measured nor five numbers with commas, as 50,1,10,10,1000", text);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kFactorsOfHybrid = "sfb";
 constexpr const char* kDenseOfHybrid = "ps:even";
-constexpr int kCodeBits = 8;  // that a code has for one layer's scheme
+constexpr int kCodeBits = 8;  // bits of a code that say one layer's scheme
 constexpr std::size_t kLayersInCode = 64 / kCodeBits;
 
 // The most lanes of a layer with `auto`: all layers' lanes are resident at once, and nodes of a process share a device.
@@ -41,9 +41,9 @@ LayerScheme choose_hybrid(const ExchangeShape& shape) {
                       kilobytes(dense), kDenseOfHybrid)};
 }
 
-/// True if `auto` may choose the scheme. It chooses none that needs nodes which only sum: training has no such nodes.
-/// It sends no factors of a layer without them, and none to an owner: that sends no less than the busiest node of
-/// ps:even, whatever the sizes.
+/// True if `auto` may choose the scheme. Three kinds of schemes are left out. Some need nodes that only sum, which
+/// training does not have. Some send factors, and the layer has none. And where factors go to an owner, the busiest
+/// node sends at least as many bytes as that of ps:even.
 bool is_candidate(const std::string& scheme, const ExchangeShape& shape) {
   if (is_of_factors(scheme) && !shape.has_factors) return false;
   return !schedule::uses(scheme, schedule::Setting::summation_nodes) &&

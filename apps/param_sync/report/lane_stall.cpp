@@ -162,7 +162,7 @@ class Positions {
   }
   int lane_count(std::size_t bucket, int rank) const {
     const auto lanes = plan_.schedules[bucket].ranks[static_cast<std::size_t>(rank)].lanes.size();
-    return std::max(1, static_cast<int>(lanes));  // as a Program has
+    return std::max(1, static_cast<int>(lanes));  // a Program has at least one lane, too
   }
   std::size_t block_of(const LaneAt& at) const {
     int block = at.lane;

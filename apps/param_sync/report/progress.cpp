@@ -76,7 +76,7 @@ void ProgressLine::show(const Progress& progress) {
   } else {
     gpusock::program::print(text(progress) + "\n");
   }
-  if (output_takes_a_line()) gpusock::program::flush_output();  // else at the program's end, where signals can end it
+  if (output_takes_a_line()) gpusock::program::flush_output();  // else the program flushes at its end
 }
 
 }  // namespace param_sync

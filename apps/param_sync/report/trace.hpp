@@ -14,14 +14,14 @@
 namespace param_sync {
 
 enum class Activity : std::uint8_t {
-  // Of the kernels that compute
+  // What kernels that compute do.
   forward_wait,  ///< waits for the layer's weights
   forward,
   loss,
   backward,
   factor_wait,  ///< waits for all nodes' factors of the layer
   rebuild,      ///< sums all nodes' gradients, made from their factors, and makes the weights
-  // Of lanes
+  // What lanes do.
   push,          ///< sends gradients, sums of them, or factors
   reduce,        ///< waits for gradients, and adds them
   reduce_push,   ///< the same, and sends the sums on

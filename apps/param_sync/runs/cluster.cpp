@@ -36,7 +36,7 @@ namespace {
 constexpr int kHostRingsMax = 4096;
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // nodes that still run then are killed
-constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // the most that other nodes have to see the loss
+constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // longest wait until all nodes have seen the loss
 
 constexpr auto kNoticedByOthers = std::chrono::seconds(1);  // time after --timeout for others to notice a stopped node
 
@@ -194,7 +194,7 @@ class Cluster {
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
       if (!killing_) tell_end(rank, status);
       fail();
-      if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot notice that yet
+      if (!started()) kill_all(SIGTERM);  // the others wait for it, and cannot see that it has ended
     }
   }
 
@@ -267,7 +267,7 @@ class Cluster {
   bool failed_ = false;
   Losses losses_;
   bool interrupted_ = false;
-  bool killing_ = false;  // nodes that end from now on were told to
+  bool killing_ = false;  // true: kill_all() has told all nodes to end
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
 };
 

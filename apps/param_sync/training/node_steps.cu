@@ -106,7 +106,7 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
 
 void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  compute.synchronize();  // else those of steps and the launches below may be more than a stream has room for
+  compute.synchronize();  // a stream may not have room for the launches of steps and of the evaluation
   check();
   if (config.rank == 0) {
     score[0] = {};

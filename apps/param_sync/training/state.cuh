@@ -9,7 +9,7 @@
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
 ///   S18    said.store                     release  S19      what peers were told: the host ends the connections next
 ///   S19    host: said.load                acquire  S18      as S18
-/// S9 is relaxed because nobody reads anything on its strength: a kernel that finds that the run ends only returns.
+/// S9 is relaxed because it guards no data: a kernel that finds that the run ends only returns.
 
 #include "layers/layer.hpp"
 #include "param_sync/executor/handover.cuh"

@@ -103,7 +103,8 @@ void probe_host_rings_variable(const Sources& sources, Report& report) {
   const std::string value = sources.environment(kHostRings).value_or(proxy::HostRings::kAutomatic);
   const auto chosen = proxy::HostRings::parse(value);
   if (!chosen) return report_invalid(report, kHostRings, value, "must be auto, off or a name");
-  if (chosen->name == proxy::HostRings::kAutomatic && !report.facts.has_device_memory()) return;  // none are made
+  if (chosen->name == proxy::HostRings::kAutomatic && !report.facts.has_device_memory())
+    return;  // contexts then make no host rings
   report.facts.host_rings = chosen->name;
   report.facts.host_connections_set = chosen->connections.has_value();
   report.facts.host_connections = chosen->connections.value_or(proxy::HostRings::kConnectionsDefault);

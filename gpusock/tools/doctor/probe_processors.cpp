@@ -82,7 +82,7 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
   }
 }
 
-/// As Platform::callers_can_wake().
+/// True if callers can wake a sleeping proxy: see Platform::callers_can_wake().
 bool callers_can_wake(const Sources& sources) {
   return sources.built_for == "cpu" && shape_of(sources) == proxy::CpuShape::cpu;
 }

@@ -60,7 +60,8 @@ PageReader::Kind PageReader::classify(const std::string& path) {
 }
 
 void PageReader::ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp) const {
-  if (tcp) ask_at(page::kTcpUntilOffset, now_ns, for_ns);  // first, so that the answer to the other request has it
+  if (tcp)
+    ask_at(page::kTcpUntilOffset, now_ns, for_ns);  // asked first: the answer to the next request then includes it
   ask_at(page::kObservedUntilOffset, now_ns, for_ns);
 }
 

@@ -146,7 +146,8 @@ void PeerEndpoint::note_written(std::uint64_t token) {
 void PeerEndpoint::take(const Completion& completion) {
   if (completion.kind == Completion::Kind::arrived) {
     const auto data = CompletionData::unpack(completion.data);
-    if (FabricTransport* transport = transport_of(data.index)) transport->on_arrived(data);  // else it is of a leftover
+    if (FabricTransport* transport = transport_of(data.index))
+      transport->on_arrived(data);  // without a transport, the write was for a connection that has ended
     return;
   }
   FabricTransport* transport = completion.token == Completion::kNoToken ? nullptr : transport_of(completion.token >> 8);

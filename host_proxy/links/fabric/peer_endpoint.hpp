@@ -94,7 +94,7 @@ class PeerEndpoint {
   std::uint32_t connections_ = 0;
   std::uint64_t connections_made_ = 0;
   bool broken_ = false;
-  std::vector<FabricTransport*> refused_;  // to be told to repeat their writes
+  std::vector<FabricTransport*> refused_;  // transports that must repeat a write
   std::vector<Completion> completions_;
   struct Address {
     std::vector<std::byte> bytes;

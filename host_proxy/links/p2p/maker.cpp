@@ -194,8 +194,8 @@ class P2pOffer final : public P2pSetup {
   SegmentOffers& offers_;
   std::optional<Ticket> ticket_;
   OfferedMemory offer_;
-  std::shared_ptr<Segment> own_;        // the ticket's
-  std::shared_ptr<Segment> on_device_;  // the ticket's, in device memory
+  std::shared_ptr<Segment> own_;        // host memory that the ticket offers
+  std::shared_ptr<Segment> on_device_;  // device memory that the ticket offers
   std::shared_ptr<Segment> common_;     // in the host rings
   bool shares_device_ = false;          // these callers may share device memory with those of another process
 };

@@ -23,7 +23,7 @@ struct BenchOptions {
   std::vector<std::uint64_t> sizes_bytes;
   int repeats = 9;
   std::string beside;
-  int rows = 0;  // of the layer or the table; 0: not given, as for those below
+  int rows = 0;  // rows of the layer or the table; 0: not given. The same holds for the numbers below
   int columns = 0;
   int batch = 0;
   std::uint64_t additions = 0;  // additions into rows of a table

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kNodesMeasuredMax = 8;
 constexpr int kRepeats = 5;
-constexpr double kPriceMax = 1e6;  // stands for what is too fast to measure
+constexpr double kPriceMax = 1e6;  // the price of work that is too fast to be measured
 
 /// Measures how fast a node makes gradients from factors, in 10^9 multiply-adds per second.
 double rebuild_speed() {

@@ -16,7 +16,7 @@ struct Series {
 };
 
 Series read_series(const std::string& text) {
-  constexpr std::ptrdiff_t kTabs = 5;  // between step, loss, accuracy, bytes, waiting, seconds
+  constexpr std::ptrdiff_t kTabs = 5;  // a line has six fields: step, loss, accuracy, bytes, waiting, seconds
   Series series;
   std::istringstream lines(text);
   std::size_t rows = 0;

@@ -166,7 +166,7 @@ void Training::start_exchange(int rank, int bucket) {
       round_of_.push_back(found->first);
     }
   }
-  const std::vector<std::size_t> exchanges = round.exchanges;  // the round may end meanwhile
+  const std::vector<std::size_t> exchanges = round.exchanges;  // a copy: the calls below may end the round
   for (const std::size_t exchange : exchanges) {
     if (is_new) {
       for (int summing = settings_.nodes; summing < buckets_.ranks(); ++summing) traffic_.ready(exchange, summing);

@@ -187,7 +187,8 @@ class Trials {
     }
     const double scale = serves_ ? -static_cast<double>(kRate) : 1;
     double error = 0, size = 0;
-    const std::uint32_t step = std::max<std::uint32_t>(1, layout_.rows / 256);  // of a large layer, only some rows
+    const std::uint32_t step = std::max<std::uint32_t>(1, layout_.rows / 256);  // of a large layer it compares only
+                                                                                // every step-th row
     for (std::uint32_t row = 0; row < layout_.rows; row += step) {
       for (std::uint32_t column = 0; column < layout_.columns; ++column) {
         const auto [sum, terms] = exact(row, column);
