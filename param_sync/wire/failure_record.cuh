@@ -8,7 +8,7 @@
 /// F1 may be relaxed: nobody reads anything on its strength. The thread that wins it is the only one that writes the
 /// record, which F2 publishes; a thread that finds that another one has failed only returns.
 
-#include "gpusock/types.hpp"
+#include "gpusock/device.cuh"
 
 #include <cuda/atomic>
 

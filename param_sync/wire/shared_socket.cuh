@@ -5,7 +5,7 @@
 ///   U1     socket.store  release  device  U2       the socket's state on this side: the hello was sent and received
 ///   U2     socket.load   acquire  device  U1       the same, before another kernel calls with the socket
 
-#include "gpusock/types.hpp"
+#include "gpusock/device.cuh"
 
 #include <cuda/atomic>
 
