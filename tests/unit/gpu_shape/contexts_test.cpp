@@ -267,7 +267,9 @@ TEST(ContextsBesideKernels, OneThatIsMadeWaitsForThemAndTheProgramSaysSo) {
     cpu_device::set_device_shape(shape);
     const Context second(small_options());
   };
-  EXPECT_DEATH(make_two(), "pinning [0-9]+ bytes of host memory has waited for 0.02 s.*wait_for_flag.*0 of 1 blocks");
+  EXPECT_DEATH(
+      make_two(),
+      "mapping [0-9]+ bytes of device memory for the host has waited for 0.02 s.*wait_for_flag.*0 of 1 blocks");
 }
 
 }  // namespace
