@@ -20,7 +20,7 @@ std::string sum_tensor(gpusock::Context& context, param_sync::Group& group, std:
   tensor.copy_in(std::vector<float>(floats, static_cast<float>(group.rank() + 1)));
 
   const auto sum = group.all_reduce({tensor.data(), floats});  // returns at once
-  group.wait(sum);                                           // throws if a rank is lost, or after 30 s
+  group.wait(sum);                                             // throws if a rank is lost, or after 30 s
 
   std::vector<float> result(floats);
   tensor.copy_out(result);
