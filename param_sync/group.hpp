@@ -145,6 +145,7 @@ class Group {
  private:
   friend class Parameters;
   friend class ResidentSums;
+  friend class Store;
   struct Impl;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

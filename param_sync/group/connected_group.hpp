@@ -79,4 +79,29 @@ struct Group::Impl {
   }
 };
 
+/// Tells all ranks of a group at which port each of them listens with another listener.
+class PortExchange {
+ public:
+  /// `addresses`: where each rank listens with the group's listener, by rank.
+  PortExchange(gpusock::Context& context, executor::Executor& executor, const std::vector<gpusock::Endpoint>& addresses)
+      : executor_(executor), addresses_(addresses), ports_(context, addresses.size()) {}
+
+  /// Sets this rank's own port.
+  void set(int rank, std::uint16_t port) { ports_[static_cast<std::size_t>(rank)] = port; }
+
+  /// Returns the address of each rank's listener, by rank. An operation of the group that waits. Throws as these do.
+  std::vector<gpusock::Endpoint> exchange(std::uint64_t timeout_ns) const {
+    float* const words = reinterpret_cast<float*>(ports_.data());  // lanes move words of four bytes
+    executor_.wait(executor_.start(kAllGather, words, ports_.size(), timeout_ns));
+    std::vector<gpusock::Endpoint> all = addresses_;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i].with_port(static_cast<std::uint16_t>(ports_[i]));
+    return all;
+  }
+
+ private:
+  executor::Executor& executor_;
+  const std::vector<gpusock::Endpoint>& addresses_;
+  gpusock::Mapped<std::uint32_t> ports_;  // by rank
+};
+
 }  // namespace param_sync

@@ -41,14 +41,13 @@ std::vector<std::uint32_t> starting_blocks_of(const std::vector<ResidentTensor>&
 
 struct ResidentSums::Impl {
   Impl(Group& with, const std::vector<ResidentTensor>& tensors, std::uint64_t timeout_ns)
-      : group(with),
-        of((static_cast<void>(with.impl_->ready()), *with.impl_)),
+      : of((static_cast<void>(with.impl_->ready()), *with.impl_)),
         words(of.context, tensors.size()),
         starting(of.context, tensors.size()),
         times(of.context, 1),
         failed(of.context, 1),
         stop(of.context, 1),
-        ports(of.context, static_cast<std::size_t>(of.nodes)) {
+        ports(of.context, of.executor, of.addresses) {
     executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options));
     starting.copy_in(starting_blocks_of(tensors));
     words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));
@@ -56,7 +55,7 @@ struct ResidentSums::Impl {
     failed.copy_in(std::vector<std::uint64_t>(1));
     stop[0] = 0;
     prepare(tensors, timeout_ns);
-    ports[static_cast<std::size_t>(of.rank)] = static_cast<float>(executor->listen(of.listens_at.with_port(0)).port);
+    ports.set(of.rank, executor->listen(of.listens_at.with_port(0)).port);
   }
 
   void prepare(const std::vector<ResidentTensor>& tensors, std::uint64_t timeout_ns) {
@@ -78,22 +77,13 @@ struct ResidentSums::Impl {
     executor->prepare_resident(exchanged, residence);
   }
 
-  /// Gathers ports as floats: a float holds each whole number below 2^24 exactly.
-  std::vector<gpusock::Endpoint> exchange_addresses() {
-    group.wait(group.all_gather({ports.data(), ports.size()}, of.options.connect_timeout_ns));
-    std::vector<gpusock::Endpoint> all = of.addresses;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i].with_port(static_cast<std::uint16_t>(ports[i]));
-    return all;
-  }
-
-  Group& group;
   Group::Impl& of;
   gpusock::DeviceBuffer<executor::ExchangeWords> words;
   gpusock::DeviceBuffer<std::uint32_t> starting;
   gpusock::DeviceBuffer<executor::ExchangeTimes> times;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<std::uint64_t> stop;
-  gpusock::Mapped<float> ports;                // by rank
+  PortExchange ports;
   std::optional<executor::Executor> executor;  // destroyed before the memory that it uses
   bool started = false;
 };
@@ -109,7 +99,7 @@ ResidentSums::~ResidentSums() = default;  // ~Executor sets `stop`
 SumsHandle ResidentSums::start() {
   if (impl_->started) refuse_sums("start() was called before");
   impl_->started = true;
-  impl_->executor->begin_connect(impl_->exchange_addresses());
+  impl_->executor->begin_connect(impl_->ports.exchange(impl_->of.options.connect_timeout_ns));
   impl_->executor->await_connect();
   impl_->executor->start_resident();
   return {impl_->words.data(), impl_->starting.data(), impl_->failed.data(), impl_->stop.data()};

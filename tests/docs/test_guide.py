@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promises of docs/guide.md, docs/recipes.md and docs/executor.md: their programs, as printed there, build against the installed package and do what they say.
+"""Promises of docs/guide.md, docs/recipes.md, docs/executor.md and docs/stores.md: their programs, as printed there, build against the installed package and do what they say.
 
 usage: test_guide.py SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 
@@ -63,7 +63,7 @@ class Guide(unittest.TestCase):
             environment["PKG_CONFIG_PATH"] = str(next((cls.work / "prefix").rglob("pkgconfig")))
         cls.flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
         param_sync = call("pkg-config", "--cflags", "--libs", "gpusock-param_sync", env=environment).split()
-        codes = [(*printed, param_sync if page == "executor" else cls.flags) for page in ("guide", "recipes", "executor") for printed in cls.printed_in(page)]
+        codes = [(*printed, param_sync if page in ("executor", "stores") else cls.flags) for page in ("guide", "recipes", "executor", "stores") for printed in cls.printed_in(page)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             cls.programs = dict(pool.map(lambda printed: cls.built(*printed), codes))
 
@@ -92,7 +92,7 @@ class Guide(unittest.TestCase):
         self.assertIn(f"`{said}`", (self.source / "docs" / "cpu_device.md").read_text())
 
     def test_all_programs_were_found(self):
-        self.assertEqual(sorted(self.programs), ["cache", "client", "publish", "room", "server", "store", "train"])
+        self.assertEqual(sorted(self.programs), ["cache", "client", "publish", "regression", "room", "server", "store", "train"])
 
     def test_a_recipe_has_sixty_lines_at_most(self):
         self.assertEqual([name for name, code in self.printed_in("recipes") if code.count("\n") > 60], [])
@@ -173,6 +173,9 @@ class Guide(unittest.TestCase):
 
     def test_the_training_loop_ends_with_the_mean_of_both_targets(self):
         self.assertEqual(call(self.programs["train"]), "2.000\n2.000\n")
+
+    def test_workers_of_a_store_find_the_line(self):
+        self.assertEqual(call(self.programs["regression"]), 3 * "3.00 x + 1.00\n")
 
 
 def main():

@@ -1,0 +1,346 @@
+#include "param_sync/store.hpp"
+
+#include "param_sync/group/connected_group.hpp"
+#include "param_sync/store/connect.cuh"
+#include "param_sync/wire/hash.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <string>
+
+namespace param_sync {
+namespace {
+
+#if defined(GPUSOCK_DEVICE_CPU)
+constexpr unsigned kThreads = 1;  // threads of a block share one processor
+#else
+constexpr unsigned kThreads = 256;
+#endif
+constexpr unsigned kConnectionsMax = 16;
+constexpr int kBacklog = 512;
+
+[[noreturn]] void refuse_store(const std::string& why) { throw gpusock::Error(EINVAL, "a store: " + why); }
+
+/// Gives each range to the rank that owns the fewest floats so far, the largest ranges first.
+std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> initial, int ranks) {
+  std::vector<store::RangeInfo> ranges;
+  std::uint64_t begin = 0;
+  for (const std::vector<float>& weights : initial) {
+    ranges.push_back({0, begin, weights.size()});
+    begin += weights.size();
+  }
+  std::vector<std::size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ranges[a].floats > ranges[b].floats; });
+  std::vector<std::uint64_t> floats(static_cast<std::size_t>(ranks));
+  for (const std::size_t range : order) {
+    const auto least = std::min_element(floats.begin(), floats.end());
+    ranges[range].owner = static_cast<std::int32_t>(least - floats.begin());
+    *least += std::max<std::uint64_t>(1, ranges[range].floats);
+  }
+  return ranges;
+}
+
+/// A hash that differs (except by chance) if ranks have other ranges or options.
+std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
+  const std::uint64_t number = options.connections, clock = options.clock.index();
+  std::uint64_t hash = fnv1a(&number, sizeof number);
+  hash = fnv1a(&clock, sizeof clock, hash);
+  if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
+    hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
+  for (const float value : {options.update.learning_rate, options.update.momentum, options.update.scale}) {
+    hash = fnv1a(&value, sizeof value, hash);
+  }
+  for (const std::vector<float>& weights : initial) {
+    const std::uint64_t count = weights.size();
+    hash = fnv1a(&count, sizeof count, hash);
+    hash = fnv1a(weights.data(), weights.size() * sizeof(float), hash);
+  }
+  return hash;
+}
+
+/// Returns the options. Throws gpusock::Error (EINVAL).
+const StoreOptions& checked(std::span<const std::vector<float>> initial, const StoreOptions& options) {
+  if (initial.empty()) refuse_store("no range of weights");
+  if (options.connections == 0 || options.connections > kConnectionsMax) {
+    refuse_store(std::to_string(options.connections) + " connections to each owner, not 1 to " +
+                 std::to_string(kConnectionsMax));
+  }
+  return options;
+}
+
+std::string describe(const store::Failure& failure) {
+  const std::string rank = "rank " + std::to_string(failure.rank);
+  switch (failure.kind) {
+    case store::FailureKind::connect:
+      return "a store cannot connect to " + rank;
+    case store::FailureKind::accept:
+      return "a store: " + rank + " has not connected in time";
+    case store::FailureKind::mismatch:
+      return "a store: " + rank + " has other ranges, initial weights or options: all ranks must give the same";
+    case store::FailureKind::left:
+      return "a store: " + rank + " has ended while ranks connect: see what it says";
+    case store::FailureKind::worker:
+      return "a store lost " + rank + ": a pull of range " + std::to_string(failure.range) + " must wait for its push";
+    case store::FailureKind::request:
+      return "a store: " + rank + " has sent a request that does not follow the one before it";
+    case store::FailureKind::owner:
+      break;
+  }
+  const std::string owner = rank + ", which owns range " + std::to_string(failure.range);
+  if (failure.error != ETIMEDOUT) return "a store lost " + owner;
+  return "a store: no answer by the deadline from " + owner +
+         ": it does not run, or the clock makes it wait for the push of a slower rank";
+}
+
+}  // namespace
+
+struct Store::Impl {
+  Impl(Group& with, std::span<const std::vector<float>> initial, const StoreOptions& given)
+      : group((static_cast<void>(with.impl_->ready()), *with.impl_)),
+        options(checked(initial, given)),
+        settings(hash_of(initial, given)),
+        ranges(ranges_of(initial, group.nodes)),
+        ports(group.context, group.executor, group.addresses),
+        infos(group.context, ranges.size()),
+        clocks(group.context, ranges.size()),
+        sockets(group.context, connections()),
+        heads(group.context, options.connections),
+        failed(group.context, 1),
+        failure(group.context, 1),
+        events(group.context, options.history_events),
+        event_count(group.context, 1),
+        worker(group.context, 1),
+        server_connections(group.context, connections()),
+        owned(group.context, ranges.size()),
+        received(group.context, ranges.size() * ranks()),
+        contained(group.context, ranges.size() * ranks()),
+        lost(group.context, ranks()),
+        set(group.context, 1),
+        stop(group.context, 1),
+        listening(group.context, 1) {
+    infos.copy_in(ranges);
+    sockets.copy_in(std::vector<gpusock::Socket>(sockets.size(), -1));
+    server_connections.copy_in(std::vector<store::Connection>(server_connections.size()));
+    failure[0].what = {};
+    set[0] = -1;
+    stop[0] = 0;
+    listening[0] = {};
+    make_owned(initial);
+    worker.copy_in(std::vector{make_worker()});
+    gpusock::launch(group.context, {.stream = &stream}, open_listener, group.context.net(),
+                    group.listens_at.with_port(0), kBacklog, listening.data());
+    stream.synchronize();
+    if (listening[0].socket < 0) throw gpusock::Error(-listening[0].socket, "a store cannot listen");
+    ports.set(group.rank, listening[0].at.port);
+  }
+
+  ~Impl() {
+    try {
+      stop_server();
+      disconnect();
+    } catch (const gpusock::Error&) {
+      // A kernel has failed. The context's end takes back the sockets.
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  std::size_t ranks() const { return static_cast<std::size_t>(group.nodes); }
+  std::size_t connections() const { return ranks() * options.connections; }
+  std::uint32_t range_count() const { return static_cast<std::uint32_t>(ranges.size()); }
+  bool in_rank_order() const {
+    return std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
+  }
+
+  /// Makes the memory of the ranges that this rank owns.
+  void make_owned(std::span<const std::vector<float>> initial) {
+    std::vector<store::OwnedRange> all(ranges.size());
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      all[i].floats = ranges[i].floats;
+      if (ranges[i].owner != group.rank || ranges[i].floats == 0) continue;
+      const std::size_t floats = initial[i].size();
+      all[i].weights = make_floats(floats).data();
+      memory.back().copy_in(initial[i]);
+      all[i].states = {make_floats(floats * Sgd::kStateFloats).data(), floats};
+      if (in_rank_order()) all[i].pushed = make_floats(floats * ranks()).data();
+    }
+    owned.copy_in(all);
+  }
+
+  /// Zeroed device memory that lives as long as the store.
+  gpusock::DeviceBuffer<float>& make_floats(std::size_t count) { return memory.emplace_back(group.context, count); }
+
+  store::Worker make_worker() const {
+    store::Worker made;
+    made.net = group.context.net();
+    made.rank = group.rank;
+    made.ranks = group.nodes;
+    made.connections = options.connections;
+    made.range_count = range_count();
+    made.ranges = infos.data();
+    made.sockets = sockets.data();
+    made.clocks = clocks.data();
+    made.heads = heads.data();
+    made.failed = failed.data();
+    made.failure = failure.data();
+    made.events = events.data();
+    made.events_max = events.size();
+    made.event_count = event_count.data();
+    return made;
+  }
+
+  store::Connecting connecting() const {
+    store::Connecting made;
+    made.net = group.context.net();
+    made.hello.settings = settings;
+    made.hello.rank = group.rank;
+    made.ranks = group.nodes;
+    made.of_pair = static_cast<int>(options.connections);
+    made.listener = listening[0].socket;
+    made.set = set.data();
+    made.addresses = addresses ? addresses->data() : nullptr;
+    made.sockets = sockets.data();
+    made.connections = server_connections.data();
+    made.timeout_ns = group.options.connect_timeout_ns;
+    made.failed = failed.data();
+    made.failure = failure.data();
+    return made;
+  }
+
+  store::Server server() const {
+    store::Server made;
+    made.net = group.context.net();
+    made.set = set[0];
+    made.ranks = group.nodes;
+    made.connection_count = static_cast<std::int32_t>(server_connections.size());
+    made.range_count = range_count();
+    made.connections = server_connections.data();
+    made.ranges = owned.data();
+    made.received = received.data();
+    made.contained = contained.data();
+    made.lost = lost.data();
+    made.stop = stop.data();
+    made.failed = failed.data();
+    made.failure = failure.data();
+    return made;
+  }
+
+  void connect() {
+    const std::vector<gpusock::Endpoint> all = ports.exchange(group.options.connect_timeout_ns);
+    addresses.emplace(group.context, all.size());
+    addresses->copy_in(all);
+    gpusock::launch(group.context, {.grid = 2, .stream = &stream}, store::connect_all, connecting());
+    stream.synchronize();
+    const gpusock::PollSet opened = set[0];
+    if (opened < 0 || is_recorded(failure[0])) disconnect();  // so that other ranks learn at once that this one ends
+    check();
+    if (opened < 0) throw gpusock::Error(-opened, "a store cannot open a poll set");
+  }
+
+  /// Closes all connections, after the kernels that use them.
+  void disconnect() {
+    stream.synchronize();
+    gpusock::launch(group.context, {.stream = &stream}, store::disconnect_all, connecting());
+    stream.synchronize();
+  }
+
+  void start_server() {
+    serves = true;
+    const Sgd update = Sgd::of({options.update.learning_rate, options.update.momentum, options.update.scale});
+    const auto launch = [&](const auto& clock) {
+      gpusock::launch(group.context, {.block = kThreads, .stream = &stream},
+                      store::run_server<std::decay_t<decltype(clock)>>, server(), clock, update);
+    };
+    std::visit(launch, options.clock);
+  }
+
+  void stop_server() {
+    if (!serves) return;
+    // relaxed: it only ends the loop, and wake() comes after it
+    executor::SystemWord(stop[0]).store(1, cuda::memory_order_relaxed);
+    group.context.net().wake(gpusock::this_thread(), set[0]);
+  }
+
+  void check() {
+    if (!is_recorded(failure[0])) return;
+    const store::Failure what = failure[0].what;
+    throw gpusock::Error::with_cause(what.error != 0 ? what.error : ECONNRESET, describe(what));
+  }
+
+  Group::Impl& group;
+  StoreOptions options;
+  std::uint64_t settings;  // a hash
+  std::vector<store::RangeInfo> ranges;
+  PortExchange ports;
+  gpusock::Stream stream{group.context};
+  std::deque<gpusock::DeviceBuffer<float>> memory;
+  // Of the worker.
+  gpusock::DeviceBuffer<store::RangeInfo> infos;
+  gpusock::DeviceBuffer<std::uint64_t> clocks;
+  gpusock::DeviceBuffer<gpusock::Socket> sockets;
+  gpusock::DeviceBuffer<store::Head> heads;
+  gpusock::DeviceBuffer<std::uint64_t> failed;
+  gpusock::Mapped<FailureRecord<store::Failure>> failure;
+  gpusock::DeviceBuffer<store::Event> events;
+  gpusock::DeviceBuffer<std::uint64_t> event_count;
+  gpusock::DeviceBuffer<store::Worker> worker;
+  // Of the server.
+  gpusock::DeviceBuffer<store::Connection> server_connections;
+  gpusock::DeviceBuffer<store::OwnedRange> owned;
+  gpusock::DeviceBuffer<std::uint64_t> received, contained;
+  gpusock::DeviceBuffer<std::uint32_t> lost;
+  gpusock::Mapped<gpusock::PollSet> set;
+  gpusock::Mapped<std::uint64_t> stop;
+  gpusock::Mapped<Listening> listening;
+  std::optional<gpusock::DeviceBuffer<gpusock::Endpoint>> addresses;
+  bool serves = false;
+};
+
+Store::Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options) try
+    : impl_(std::make_unique<Impl>(group, initial, options)) {
+} catch (const gpusock::Error&) {
+  group.impl_->executor.give_up();  // other ranks would wait for this one in start()
+}
+
+Store::~Store() = default;
+
+StoreHandle Store::start() {
+  if (impl_->serves) refuse_store("start() was called before");
+  impl_->connect();
+  impl_->start_server();
+  return {impl_->worker.data()};
+}
+
+void Store::check() { impl_->check(); }
+
+int Store::owner(std::size_t range) const {
+  if (range < impl_->ranges.size()) return impl_->ranges[range].owner;
+  refuse_store("range " + std::to_string(range) + " of " + std::to_string(impl_->ranges.size()));
+}
+
+std::vector<StoreEvent> Store::history() const {
+  std::vector<std::uint64_t> count(1);
+  impl_->event_count.copy_out(count);
+  std::vector<store::Event> all(impl_->events.size());
+  if (!all.empty()) impl_->events.copy_out(all);
+  all.resize(std::min<std::size_t>(all.size(), count[0]));
+  std::vector<StoreEvent> history;
+  for (const store::Event& event : all) {
+    const bool is_push = (event.what & store::Event::kPush) != 0;
+    const store::RangeInfo& range = impl_->ranges[event.what & ~store::Event::kPush];
+    StoreEvent& made = history.emplace_back();
+    made.is_push = is_push;
+    made.clock = event.clock;
+    made.begin = range.begin;
+    made.end = range.begin + range.floats;
+    if (!is_push) made.seen.assign(event.seen, event.seen + impl_->ranks());
+  }
+  return history;
+}
+
+}  // namespace param_sync

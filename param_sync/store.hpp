@@ -1,0 +1,100 @@
+#pragma once
+/// @file A parameter server for workers that do not wait for each other: param_sync's public API beside group.hpp. Link
+/// gpusock::param_sync. store.cuh has the calls of kernels.
+
+#include "param_sync/group.hpp"
+#include "param_sync/parameters.hpp"
+#include "param_sync/store/clock/clock.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+namespace store {
+struct Worker;  // what kernels need: store/worker.cuh
+}
+
+/// How a store works. All ranks pass the same options.
+struct StoreOptions {
+  AnyClock clock = Bsp();         ///< which version of the weights a worker may read (clock_of() reads its text)
+  Update update = Update::add();  ///< what an owner does with a push; with Bsp, with the sum of all ranks' pushes
+  /// How many connections a rank has to each owner, 1 to 16. Range i uses connection i % connections. Only one group of
+  /// threads of a rank may push or pull ranges of one connection at a time.
+  unsigned connections = 1;
+  std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
+};
+
+/// A push or a pull of one rank.
+struct StoreEvent {
+  bool is_push = false;             ///< true: a push; false: a pull
+  std::uint64_t clock = 0;          ///< how many pushes of this range the rank had made: of a push, with this one
+  std::size_t begin = 0;            ///< the keys, which are numbers of weights: [begin, end)
+  std::size_t end = 0;              ///< see begin
+  std::vector<std::uint64_t> seen;  ///< of a pull, by rank: how many of its pushes the weights contain at least
+};
+
+/// What kernels need to push and to pull (store.cuh). Kernels take it by value. It is valid as long as its Store
+/// exists.
+struct StoreHandle {
+  const store::Worker* worker = nullptr;  ///< device memory
+};
+
+/// Weights that ranks share, without a collective operation: a worker's kernel pushes and pulls by itself, and a server
+/// block on each rank answers requests in the order in which they come. The weights are divided into ranges, such as
+/// the layers of a model. Each range has one owner. A push or a pull moves one range, between a worker and the owner.
+///
+/// **Clocks.** The clock of a worker and a range is how many pushes of that range the worker has made. The option
+/// `clock` says what a pull waits for, and so how stale weights may be: Bsp, Ssp or Async (param_sync/store/clock).
+/// With Bsp, pushes of one clock are summed in the order of ranks and applied together, so all ranks read equal bits; a
+/// worker that pushes twice without a pull waits until all others have pushed once. Otherwise a push is applied when it
+/// comes. A pull beside it may then read weights to which only a part of that push is applied.
+///
+/// To set it up, all ranks make a Store with the same ranges and options; then all call start(). The constructor waits
+/// for no rank, but it makes memory: ranks that share a GPU in one process all make theirs before one calls start().
+///
+/// **Failures.** If an owner is lost, or a push that a pull must wait for cannot come any more, or a call takes longer
+/// than its deadline, the call returns a negated errno, and check() throws an error that names the rank. All later
+/// calls of this rank fail, too. This rank is then lost for the others, and so is a rank that ends its Store: end it
+/// after a barrier() of the group. After a failure on any rank make new stores on all ranks.
+///
+/// Context::synchronize() waits for the server block, too: launch kernels on a gpusock::Stream, and synchronize that.
+/// One host thread at a time calls it, and not at the same time as the group.
+class Store {
+ public:
+  /// `initial`: the weights of each range; the same on all ranks. The group is connected, and outlives this object.
+  /// Throws gpusock::Error (EINVAL, ENOTCONN, ENOMEM); then operations of this group fail on all ranks.
+  Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options = {});
+  /// Ends the server block. First wait for the kernels that use the handle.
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Connects to all ranks, waits until they are connected, and starts the server block. It is an operation of the
+  /// group that waits. Call it once. Throws as the group's operations do; (ETIMEDOUT, ECONNREFUSED, ...) a rank cannot
+  /// be reached; (EPROTO) a rank has other ranges or options. The message names the rank.
+  StoreHandle start();
+
+  /// Throws gpusock::Error if a call of a kernel has failed. The message names the rank that was lost.
+  void check();
+
+  /// The rank that owns a range. Ranks own about equally many weights. Throws gpusock::Error (EINVAL): no such range.
+  int owner(std::size_t range) const;
+
+  /// This rank's first StoreOptions::history_events pushes and pulls, in order. Call it when no kernel uses the handle.
+  std::vector<StoreEvent> history() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Returns a rank's history as lines of JSON, one for each event, for programs that decide whether a run has kept its
+/// clock (docs/stores.md has the format).
+std::string to_json_lines(int rank, std::span<const StoreEvent> history);
+
+}  // namespace param_sync

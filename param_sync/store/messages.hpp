@@ -1,0 +1,52 @@
+#pragma once
+/// @file The messages between workers and servers of a store. All are whole words of 4 bytes. A connection carries one
+/// worker's requests, and the answers to them in the same order.
+
+#include "gpusock/types.hpp"
+
+#include <cstdint>
+
+namespace param_sync::store {
+
+/// The first message of both ends of a connection.
+struct Hello {
+  static constexpr std::uint64_t kMagic = 0x31304572'6f745370;  ///< "pStorE01"
+  static constexpr std::uint64_t kPatienceNs = 5'000'000'000;   ///< a connecting rank sends its hello within this time
+  std::uint64_t magic = kMagic;                                 ///< says that it is a hello
+  std::uint64_t settings = 0;                                   ///< a hash of what all ranks must share
+  std::int32_t rank = -1;                                       ///< the sender's
+  std::int32_t connection = -1;                                 ///< which of the worker's connections it is
+};
+
+/// What a worker asks for.
+enum class RequestKind : std::uint32_t {
+  push = 0x48535550,  ///< "PUSH"
+  pull = 0x4c4c5550   ///< "PULL"
+};
+
+/// A worker's message. The floats of a push follow.
+struct Request {
+  RequestKind kind = RequestKind::push;  ///< what it asks for
+  std::uint32_t range = 0;               ///< number of the range
+  std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before
+  std::uint64_t floats = 0;              ///< floats of the range
+};
+
+/// What a server answers.
+enum class AnswerKind : std::uint32_t {
+  values = 0x534c4156,  ///< "VALS"
+  lost = 0x54534f4c     ///< "LOST"
+};
+
+/// A server's answer to a pull. Of `values`, a word of 8 bytes for each rank follows (how many of its pushes the values
+/// contain at least), and then the floats.
+struct Answer {
+  AnswerKind kind = AnswerKind::values;  ///< what it answers
+  std::uint32_t range = 0;               ///< number of the range
+  std::uint64_t lost = 0;                ///< of AnswerKind::lost: the rank whose push cannot come any more
+  std::uint64_t floats = 0;              ///< floats that follow
+};
+
+static_assert(sizeof(Request) == 24 && sizeof(Answer) == 24 && sizeof(Hello) == 24);
+
+}  // namespace param_sync::store

@@ -1,0 +1,336 @@
+#pragma once
+/// @file The server of a rank: a block that stays on the device, waits on a poll set, and answers pushes and pulls of
+/// the ranges that the rank owns, in the order in which they come. It waits for no single worker.
+
+#include "param_sync/codec/own_share.cuh"
+#include "param_sync/store/range_clocks.hpp"
+#include "param_sync/store/worker.cuh"
+#include "param_sync/update/sgd.hpp"
+
+namespace param_sync::store {
+
+/// What a connection does.
+enum class Phase : std::uint32_t {
+  idle,     ///< the next request may come
+  held,     ///< a push that must wait until the one before it is applied; its floats stay in the ring
+  pushing,  ///< the floats of a push come
+  waiting,  ///< a pull that may not read yet
+  sending,  ///< an answer is being sent
+  gone      ///< it is closed
+};
+
+/// A worker's connection, in device memory. Only the server's block uses it, once it is connected.
+struct Connection {
+  gpusock::Socket socket = -1;
+  std::int32_t rank = -1;
+  Phase phase = Phase::idle;
+  std::uint32_t head_words = 0;  ///< of an answer: words of `head`
+  Request request;
+  std::uint64_t done = 0;  ///< floats of a push that have come, or words of an answer that are sent
+  Head head;               ///< the beginning of an answer
+};
+
+/// A range that the rank owns.
+struct OwnedRange {
+  std::uint64_t floats = 0;
+  float* weights = nullptr;
+  UpdateStates states;
+  float* pushed = nullptr;  ///< with a clock that is kInRankOrder: by rank, its push of the next clock
+};
+
+/// What a server has, by value. Pointers point to device memory, unless their comment says otherwise.
+struct Server {
+  gpusock::Net net;
+  gpusock::PollSet set = 0;
+  std::int32_t ranks = 1;
+  std::int32_t connection_count = 0;
+  std::uint32_t range_count = 0;
+  Connection* connections = nullptr;
+  const OwnedRange* ranges = nullptr;  ///< by range; those of other owners have no weights
+  std::uint64_t* received = nullptr;   ///< by range and rank: how many of its pushes have come
+  std::uint64_t* contained = nullptr;  ///< by range and rank: how many of its pushes the weights contain
+  std::uint32_t* lost = nullptr;       ///< by rank: not 0 once one of its connections has ended
+  std::uint64_t* stop = nullptr;       ///< mapped: the host ends the server
+  std::uint64_t* failed = nullptr;
+  FailureRecord<Failure>* failure = nullptr;  ///< mapped
+};
+
+/// The server's block. All members are block-collective.
+template <class Clock>
+class ServerLoop {
+ public:
+  __device__ ServerLoop(const Server& server, const Clock& clock, const Sgd& update)
+      : s_(server), clock_(clock), update_(update) {}
+
+  /// Serves until the host ends it, or the context ends.
+  __device__ void run() {
+    __shared__ gpusock::PollEvent events[kEvents];
+    for (int i = 0; i < s_.connection_count; ++i) watch(i, gpusock::kPollIn);
+    while (!is_stopped()) {
+      const int count = s_.net.wait(block_, s_.set, events, kEvents);
+      if (count < 0) return;
+      for (int i = 0; i < count; ++i) {
+        if ((events[i].events & gpusock::kPollWake) == 0) serve(static_cast<int>(events[i].tag));
+      }
+      while (some_left_) answer_after_loss();
+      __syncthreads();  // all have read the events before the next ones come
+    }
+  }
+
+ private:
+  static constexpr int kEvents = 16;
+  static constexpr int kPiecesOfTurn = 4;  ///< after these, another connection has its turn
+  static constexpr std::uint64_t kPieceFloats = 16 << 10;
+
+  __device__ bool is_stopped() const {
+    // relaxed: it only ends the loop
+    const bool stopped = threadIdx.x == 0 && executor::SystemWord(*s_.stop).load(cuda::memory_order_relaxed) != 0;
+    return __syncthreads_or(stopped) != 0;
+  }
+
+  __device__ Connection& at(int index) const { return s_.connections[index]; }
+  __device__ RangeClocks<Clock> clocks(unsigned range) const {
+    return {clock_, s_.received + range * ranks(), s_.contained + range * ranks(), s_.ranks};
+  }
+  __device__ unsigned ranks() const { return static_cast<unsigned>(s_.ranks); }
+  __device__ void watch(int index, int events) const {
+    s_.net.watch(block_, s_.set, at(index).socket, events, static_cast<std::uint64_t>(index));
+  }
+
+  /// Changes state that all threads of the block read: one thread writes it, between two barriers.
+  template <class Change>
+  __device__ void change(Change by) const {
+    __syncthreads();
+    if (threadIdx.x == 0) by();
+    __syncthreads();
+  }
+
+  __device__ void serve(int index) {
+    switch (at(index).phase) {
+      case Phase::idle:
+        return take_request(index);
+      case Phase::pushing:
+        return take_push(index);
+      case Phase::sending:
+        return go_on_sending(index);
+      case Phase::held:
+      case Phase::waiting:
+        return leave(index);  // of these only the end is watched
+      case Phase::gone:
+        return;
+    }
+  }
+
+  /// Disconnects a worker.
+  __device__ void leave(int index) {
+    s_.net.close(block_, at(index).socket);
+    change([&] {
+      at(index).phase = Phase::gone;
+      s_.lost[at(index).rank] = 1;
+    });
+    some_left_ = true;
+  }
+
+  /// Answers pulls that wait for pushes of workers that have left.
+  __device__ void answer_after_loss() {
+    some_left_ = false;
+    for (unsigned range = 0; range < s_.range_count; ++range) answer_all(range);
+  }
+
+  /// Disconnects a rank that does not follow the protocol.
+  __device__ void refuse(int index) {
+    if (threadIdx.x == 0) {
+      record_failure(
+          *s_.failed, *s_.failure,
+          {FailureKind::request, at(index).rank, EPROTO, static_cast<std::int32_t>(at(index).request.range)});
+    }
+    leave(index);
+  }
+
+  __device__ void take_request(int index) {
+    alignas(16) __shared__ Request request;
+    const std::int64_t got = s_.net.recv(block_, at(index).socket, &request, sizeof request, gpusock::kWaitAll,
+                                         gpusock::Deadline::now());
+    if (got == -EAGAIN) return;  // a part of it has come
+    if (got != static_cast<std::int64_t>(sizeof request)) return leave(index);
+    change([&] {
+      at(index).request = request;
+      at(index).done = 0;
+    });
+    if (!is_valid(index)) return refuse(index);
+    if (at(index).request.kind == RequestKind::push) {
+      begin_push(index);
+    } else {
+      change([&] { at(index).phase = Phase::waiting; });
+      watch(index, 0);
+      answer(index);
+    }
+  }
+
+  __device__ bool is_valid(int index) const {
+    const Request& request = at(index).request;
+    if (request.kind != RequestKind::push && request.kind != RequestKind::pull) return false;
+    if (request.range >= s_.range_count) return false;
+    const OwnedRange& range = s_.ranges[request.range];
+    return (range.weights != nullptr || range.floats == 0) && request.floats == range.floats &&
+           request.clock == clocks(request.range).received[at(index).rank];
+  }
+
+  __device__ void begin_push(int index) {
+    const bool held = !clocks(at(index).request.range).may_push(at(index).rank);
+    change([&] { at(index).phase = held ? Phase::held : Phase::pushing; });
+    if (held) return watch(index, 0);
+    take_push(index);
+  }
+
+  /// Takes what has come of a push.
+  __device__ void take_push(int index) {
+    Connection& connection = at(index);
+    const std::uint64_t floats = connection.request.floats;
+    for (int piece = 0; connection.done < floats; ++piece) {
+      if (piece == kPiecesOfTurn) return;
+      const std::uint64_t most = min(kPieceFloats, floats - connection.done);
+      const gpusock::Span span = s_.net.peek(block_, connection.socket, most * sizeof(float), gpusock::Deadline::now());
+      if (span.size == -EAGAIN) return;
+      if (span.size <= 0) return leave(index);
+      std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(float);
+      if (count != 0) take(index, static_cast<const float*>(span.data), count);
+      if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
+      if (count == 0) {  // a part of a float has come, perhaps at the ring's end
+        alignas(16) __shared__ float one;
+        const std::int64_t got = s_.net.recv(block_, connection.socket, &one, sizeof one, gpusock::kWaitAll,
+                                             gpusock::Deadline::now());
+        if (got == -EAGAIN) return;
+        if (got != static_cast<std::int64_t>(sizeof one)) return leave(index);
+        take(index, &one, 1);
+        count = 1;
+      }
+      change([&] { connection.done += count; });
+    }
+    end_push(index);
+  }
+
+  /// Keeps floats for the sum of their clock, or applies them.
+  __device__ void take(int index, const float* floats, std::uint64_t count) const {
+    const Connection& connection = at(index);
+    const OwnedRange& range = s_.ranges[connection.request.range];
+    if constexpr (Clock::kInRankOrder) {
+      float* const to = range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats + connection.done;
+      for_own_share(count, [&](std::uint64_t i) { to[i] = floats[i]; });
+    } else {
+      for_own_share(count, [&](std::uint64_t i) {
+        const std::uint64_t weight = connection.done + i;
+        update_.apply(floats[i], range.states.of(weight), range.weights[weight]);
+      });
+    }
+  }
+
+  __device__ void end_push(int index) {
+    const unsigned range = at(index).request.range;
+    __shared__ bool applies;
+    change([&] {
+      applies = clocks(range).end_push(at(index).rank);
+      at(index).phase = Phase::idle;
+    });
+    if constexpr (Clock::kInRankOrder) {
+      if (!applies) return;
+      apply_all(range);
+    }
+    answer_all(range);
+  }
+
+  /// Applies the sum of all ranks' pushes of a clock.
+  __device__ void apply_all(unsigned range) {
+    const OwnedRange& owned = s_.ranges[range];
+    for_own_share(owned.floats, [&](std::uint64_t i) {
+      float sum = owned.pushed[i];
+      for (int rank = 1; rank < s_.ranks; ++rank) {
+        sum = sum + owned.pushed[static_cast<std::uint64_t>(rank) * owned.floats + i];
+      }
+      update_.apply(sum, owned.states.of(i), owned.weights[i]);
+    });
+    change([&] { clocks(range).apply_all(); });
+    for (int i = 0; i < s_.connection_count; ++i) {
+      if (at(i).phase != Phase::held || at(i).request.range != range) continue;
+      change([&] { at(i).phase = Phase::pushing; });
+      watch(i, gpusock::kPollIn);
+    }
+  }
+
+  __device__ void answer_all(unsigned range) {
+    for (int i = 0; i < s_.connection_count; ++i) {
+      if (at(i).phase == Phase::waiting && at(i).request.range == range) answer(i);
+    }
+  }
+
+  /// Answers a pull if its clock allows that, or if it would wait for ever.
+  __device__ void answer(int index) {
+    const Request& request = at(index).request;
+    const int reader = at(index).rank;
+    const RangeClocks<Clock> range = clocks(request.range);
+    const int blocking = range.blocking_rank(reader, request.clock, s_.lost);
+    if (blocking == RangeClocks<Clock>::kNobody) return begin_answer(index, -1);
+    if (range.is_out_of_reach(blocking, reader, request.clock, s_.lost)) begin_answer(index, blocking);
+  }
+
+  /// `lost`: the rank to tell of, or -1 to send the values.
+  __device__ void begin_answer(int index, int lost) {
+    Connection& connection = at(index);
+    change([&] {
+      const unsigned range = connection.request.range;
+      const bool values = lost < 0;
+      connection.head.answer = {values ? AnswerKind::values : AnswerKind::lost, range,
+                                static_cast<std::uint64_t>(values ? 0 : lost), values ? connection.request.floats : 0};
+      for (int rank = 0; rank < s_.ranks; ++rank) connection.head.seen[rank] = clocks(range).contained[rank];
+      const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
+      connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
+      connection.done = 0;
+      connection.phase = Phase::sending;
+    });
+    go_on_sending(index);
+  }
+
+  /// Sends as much of an answer as there is room for.
+  __device__ void go_on_sending(int index) {
+    Connection& connection = at(index);
+    const std::uint64_t all = connection.head_words + connection.head.answer.floats;
+    for (int piece = 0; connection.done < all && piece < kPiecesOfTurn; ++piece) {
+      const std::uint64_t most = min(kPieceFloats, all - connection.done);
+      const gpusock::Span room = s_.net.reserve(block_, connection.socket, most * sizeof(float),
+                                                gpusock::Deadline::now());
+      if (room.size == -EAGAIN) break;
+      if (room.size < 0) return leave(index);
+      const std::uint64_t count = static_cast<std::uint64_t>(room.size) / sizeof(float);
+      write(connection, static_cast<std::uint32_t*>(room.data), count);
+      if (s_.net.commit(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
+      change([&] { connection.done += count; });
+    }
+    if (connection.done < all) return watch(index, gpusock::kPollOut);
+    change([&] { connection.phase = Phase::idle; });
+    watch(index, gpusock::kPollIn);
+  }
+
+  /// Writes the next words of an answer.
+  __device__ void write(const Connection& connection, std::uint32_t* to, std::uint64_t count) const {
+    const auto* const head = reinterpret_cast<const std::uint32_t*>(&connection.head);
+    const auto* const weights = reinterpret_cast<const std::uint32_t*>(s_.ranges[connection.request.range].weights);
+    for_own_share(count, [&](std::uint64_t i) {
+      const std::uint64_t word = connection.done + i;
+      to[i] = word < connection.head_words ? head[word] : weights[word - connection.head_words];
+    });
+    __syncthreads();  // all is written before it is committed
+  }
+
+  const Server& s_;
+  const Clock clock_;
+  const Sgd update_;
+  cooperative_groups::thread_block block_ = gpusock::this_block();
+  bool some_left_ = false;  ///< the same for all threads
+};
+
+template <class Clock>
+static __global__ void run_server(Server server, Clock clock, Sgd update) {
+  ServerLoop<Clock>(server, clock, update).run();
+}
+
+}  // namespace param_sync::store

@@ -1,0 +1,115 @@
+#pragma once
+/// @file What the kernels of a rank share that push and pull (store.cuh), and how they note what they have done.
+///
+/// A word of `clocks` has one writer at a time: the group that pushes the range. All accesses are relaxed: a program
+/// orders the calls that it makes for a range, as those of a socket.
+
+#include "param_sync/executor/wait.cuh"
+#include "param_sync/store/messages.hpp"
+#include "param_sync/wire/failure_record.cuh"
+
+#include "gpusock/device.cuh"
+
+#include <cerrno>
+#include <cstdint>
+
+namespace param_sync::store {
+
+/// What a kernel was doing when a store failed.
+enum class FailureKind : std::int32_t {
+  connect,   ///< it could not connect to the rank
+  accept,    ///< the rank has not connected in time
+  mismatch,  ///< the rank has other ranges or options
+  left,      ///< the rank has ended while ranks connect
+  owner,     ///< the rank, which owns a range, is lost or late
+  worker,    ///< the rank is lost, and a pull waits for its push
+  request    ///< the rank has sent a request that no worker sends
+};
+
+/// Why a store has failed.
+struct Failure {
+  FailureKind kind = FailureKind::owner;  ///< what a kernel was doing
+  std::int32_t rank = -1;                 ///< the other rank
+  std::int32_t error = 0;                 ///< errno, or 0
+  std::int32_t range = -1;                ///< the range that was pushed or pulled, or -1
+};
+
+/// A range, as workers know it.
+struct RangeInfo {
+  std::int32_t owner = 0;    ///< the rank that owns it
+  std::uint64_t begin = 0;   ///< number of its first weight among all weights
+  std::uint64_t floats = 0;  ///< how many weights it has
+};
+
+/// What comes before the values of a pull.
+struct Head {
+  static constexpr int kRanksMax = 64;  ///< the most ranks of a group
+  Answer answer;                        ///< the message
+  std::uint64_t seen[kRanksMax];        ///< by rank: how many of its pushes the values contain
+};
+
+/// A push or a pull, in the history.
+struct Event {
+  static constexpr std::uint64_t kPush = std::uint64_t{1} << 63;  ///< set in `what` of a push
+  std::uint64_t what = 0;                                         ///< the range, and kPush of a push
+  std::uint64_t clock = 0;                                        ///< see StoreEvent
+  std::uint64_t seen[Head::kRanksMax] = {};                       ///< see StoreEvent
+};
+
+/// What kernels need, in device memory. Pointers point to device memory, unless their comment says otherwise.
+struct Worker {
+  gpusock::Net net;                           ///< the context's sockets
+  std::int32_t rank = 0;                      ///< this rank
+  std::int32_t ranks = 1;                     ///< how many ranks there are
+  std::uint32_t connections = 1;              ///< to each owner
+  std::uint32_t range_count = 0;              ///< how many ranges there are
+  const RangeInfo* ranges = nullptr;          ///< all ranges
+  const gpusock::Socket* sockets = nullptr;   ///< by connection, and then by owner
+  std::uint64_t* clocks = nullptr;            ///< by range: how many pushes this rank has made
+  Head* heads = nullptr;                      ///< by connection
+  std::uint64_t* failed = nullptr;            ///< not 0 once a call has failed
+  FailureRecord<Failure>* failure = nullptr;  ///< mapped
+  Event* events = nullptr;                    ///< the history
+  std::uint64_t events_max = 0;               ///< how many events are kept
+  std::uint64_t* event_count = nullptr;       ///< how many events there were; more than events_max are not kept
+
+  /// The connection to its owner that a range uses.
+  __device__ unsigned connection_of(unsigned range) const { return range % connections; }
+  /// The socket of that connection.
+  __device__ gpusock::Socket socket_of(unsigned range) const {
+    return sockets[connection_of(range) * static_cast<unsigned>(ranks) + static_cast<unsigned>(ranges[range].owner)];
+  }
+  /// How many pushes of a range this rank has made.
+  __device__ std::uint64_t clock_of(unsigned range) const {
+    return executor::DeviceWord(clocks[range]).load(cuda::memory_order_relaxed);
+  }
+};
+
+/// Adds an event to the history. One thread.
+__device__ inline void note(const Worker& worker, std::uint64_t what, std::uint64_t clock, const std::uint64_t* seen) {
+  if (worker.events_max == 0) return;
+  // relaxed: it only numbers the events
+  const std::uint64_t at = executor::DeviceWord(*worker.event_count).fetch_add(1, cuda::memory_order_relaxed);
+  if (at >= worker.events_max) return;
+  Event& event = worker.events[at];
+  event.what = what;
+  event.clock = clock;
+  for (int rank = 0; seen != nullptr && rank < worker.ranks; ++rank) event.seen[rank] = seen[rank];
+}
+
+/// Records the first failure, and ends all calls of this rank: the owners then know that it is lost. One thread.
+__device__ __noinline__ inline void fail(const Worker& worker, const Failure& what) {
+  if (!record_failure(*worker.failed, *worker.failure, what)) return;
+  for (std::uint32_t i = 0; i < worker.connections * static_cast<std::uint32_t>(worker.ranks); ++i) {
+    worker.net.shutdown(gpusock::this_thread(), worker.sockets[i], gpusock::Shutdown::both);
+  }
+}
+
+/// Fails, and returns the result of the call that has failed. All threads of the group call it.
+template <class Group>
+__device__ inline int failed_with(const Group& group, const Worker& worker, const Failure& what) {
+  if (group.thread_rank() == 0) fail(worker, what);
+  return -what.error;
+}
+
+}  // namespace param_sync::store

@@ -1,0 +1,411 @@
+// Stores of all ranks in this process: what workers' kernels read, and what becomes of them when a rank is lost.
+#include "param_sync/store.cuh"
+#include "param_sync/update/sgd.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/patience.hpp"
+#include "tests/unit/executor/groups.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace store_test {
+namespace {
+
+using gpusock::test::error_of;
+using group_test::Groups;
+using group_test::kRanks;
+using param_sync::Async;
+using param_sync::Bsp;
+using param_sync::Sgd;
+using param_sync::Ssp;
+using param_sync::Store;
+using param_sync::StoreEvent;
+using param_sync::StoreHandle;
+using param_sync::StoreOptions;
+using param_sync::Update;
+
+using Weights = std::vector<std::vector<float>>;
+
+constexpr std::size_t kSizes[] = {5, 1, 0, 1'001, 300'000};  // the last one is longer than a ring
+constexpr int kSteps = 6;
+
+Weights initial_weights() {
+  Weights all;
+  for (const std::size_t size : kSizes) {
+    std::vector<float>& range = all.emplace_back();
+    for (std::size_t i = 0; i < size; ++i) range.push_back(static_cast<float>(i % 11) * 0.5f);
+  }
+  return all;
+}
+
+/// A gradient that differs by rank, step and weight, and whose sums depend on their order.
+__host__ __device__ inline float gradient_of(int rank, int step, std::uint64_t i, float weight) {
+  const auto number = static_cast<float>((i * 7 + static_cast<std::uint64_t>(rank * 3 + step)) % 13);
+  return number * 0.1f - weight * 0.01f * static_cast<float>(rank + 1);
+}
+
+/// What a worker's kernel uses.
+struct Job {
+  StoreHandle store;
+  int rank = 0;
+  int steps = 0;
+  unsigned ranges = 0;
+  const std::uint64_t* floats = nullptr;  ///< by range
+  float* weights = nullptr;               ///< as long as the longest range
+  float* gradients = nullptr;
+  unsigned pause_ns = 0;     ///< before each step
+  bool adds_ones = false;    ///< all gradients are 1
+  bool only_pushes = false;  ///< it pulls nothing
+  std::uint64_t timeout_ns = gpusock::kPatienceNs;
+  int* result = nullptr;  ///< mapped
+};
+
+/// One step of one range.
+__device__ int train_range(const Job& job, int step, unsigned range) {
+  const auto block = gpusock::this_block();
+  const auto deadline = gpusock::Deadline::after_ns(job.timeout_ns);
+  const int error = job.only_pushes ? 0 : param_sync::pull(block, job.store, range, job.weights, deadline);
+  if (error != 0) return error;
+  for (std::uint64_t i = threadIdx.x; i < job.floats[range]; i += blockDim.x) {
+    job.gradients[i] = job.adds_ones ? 1.0f : gradient_of(job.rank, step, i, job.weights[i]);
+  }
+  __syncthreads();
+  return param_sync::push(block, job.store, range, job.gradients, deadline);
+}
+
+__global__ void train(Job job) {
+  int error = 0;
+  for (int step = 0; step < job.steps && error == 0; ++step) {
+    __nanosleep(job.pause_ns);
+    for (unsigned range = 0; range < job.ranges && error == 0; ++range) error = train_range(job, step, range);
+  }
+  if (threadIdx.x == 0) *job.result = error;
+}
+
+/// Pulls all ranges, one after the other, into memory that the host reads.
+__global__ void read_all(Job job, float* to) {
+  int error = 0;
+  for (unsigned range = 0; range < job.ranges && error == 0; ++range) {
+    error = param_sync::pull(gpusock::this_block(), job.store, range, to, gpusock::Deadline::after_ns(job.timeout_ns));
+    to += job.floats[range];
+  }
+  if (threadIdx.x == 0) *job.result = error;
+}
+
+/// A rank's store, and the memory of its kernels.
+struct Rank {
+  Rank(gpusock::Context& in, param_sync::Group& group, const Weights& initial, const StoreOptions& options)
+      : context(in), store(std::in_place, group, initial, options), floats(in, initial.size()), result(in, 1) {
+    std::vector<std::uint64_t> sizes;
+    std::size_t longest = 1;
+    for (const auto& range : initial) {
+      sizes.push_back(range.size());
+      all += range.size();
+      longest = std::max(longest, range.size());
+    }
+    floats.copy_in(sizes);
+    weights.emplace(in, longest);
+    gradients.emplace(in, longest);
+    read.emplace(in, all);
+    result[0] = -EINPROGRESS;
+    job.rank = group.rank();
+    job.ranges = static_cast<unsigned>(initial.size());
+    job.floats = floats.data();
+    job.weights = weights->data();
+    job.gradients = gradients->data();
+    job.result = result.data();
+  }
+
+  void start() { job.store = store->start(); }
+  void train(int steps, unsigned pause_ns = 0) {
+    job.steps = steps;
+    job.pause_ns = pause_ns;
+    gpusock::launch(context, {.block = 2, .stream = &stream}, store_test::train, job);
+  }
+  /// Waits for the kernels, and returns the result of the last one.
+  int wait() {
+    stream.synchronize();
+    return result[0];
+  }
+  /// All weights, as this rank reads them.
+  std::vector<float> weights_now() {
+    gpusock::launch(context, {.block = 2, .stream = &stream}, read_all, job, read->data());
+    EXPECT_EQ(wait(), 0);
+    std::vector<float> now(all);
+    read->copy_out(now);
+    return now;
+  }
+
+  gpusock::Context& context;
+  std::optional<Store> store;
+  gpusock::Stream stream{context};
+  gpusock::DeviceBuffer<std::uint64_t> floats;
+  gpusock::Mapped<int> result;
+  std::optional<gpusock::DeviceBuffer<float>> weights, gradients, read;
+  std::size_t all = 0;
+  Job job;
+};
+
+/// Stores of all ranks, connected.
+class Stores {
+ public:
+  explicit Stores(const StoreOptions& options, const Weights& initial = initial_weights()) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(groups_.context(rank), groups_.group(rank), initial, options));
+    }
+    std::vector<std::jthread> starting;
+    for (const auto& rank : ranks_) starting.emplace_back([&rank] { rank->start(); });
+  }
+
+  /// Waits until the servers have applied all pushes: a pull comes after the pushes of its own rank.
+  void meet() {
+    for (const auto& rank : ranks_) rank->weights_now();
+  }
+
+  Rank& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  Groups& groups() { return groups_; }
+
+ private:
+  Groups groups_{1};
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+/// The weights of `steps` bulk-synchronous steps, computed one after the other.
+std::vector<float> serial(int steps, const Update& update) {
+  const Sgd sgd = Sgd::of({update.learning_rate, update.momentum, update.scale});
+  std::vector<float> all;
+  for (std::vector<float> range : initial_weights()) {
+    std::vector<float> velocity(range.size());
+    for (int step = 0; step < steps; ++step) {
+      for (std::size_t i = 0; i < range.size(); ++i) {
+        float sum = gradient_of(0, step, i, range[i]);
+        for (int rank = 1; rank < kRanks; ++rank) sum = sum + gradient_of(rank, step, i, range[i]);
+        sgd.apply(sum, {&velocity[i], 1}, range[i]);
+      }
+    }
+    all.insert(all.end(), range.begin(), range.end());
+  }
+  return all;
+}
+
+TEST(Stores, BspIsTheSerialRunBitForBit) {
+  for (const unsigned connections : {1u, 3u}) {
+    const StoreOptions options{
+        .clock = Bsp(), .update = Update::sgd(0.05f, 0.9f, 1.0f / kRanks), .connections = connections};
+    Stores stores(options);
+    for (int rank = 0; rank < kRanks; ++rank) stores[rank].train(kSteps, static_cast<unsigned>(rank) * 200'000);
+    for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0) << "rank " << rank;
+    const std::vector<float> expected = serial(kSteps, options.update);
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(stores[rank].weights_now(), expected) << "rank " << rank;
+    for (int rank = 0; rank < kRanks; ++rank) stores[rank].store->check();
+  }
+}
+
+TEST(Stores, EveryPushIsAppliedOnce) {
+  const Weights zero{std::vector<float>(100), std::vector<float>(3'000), std::vector<float>(7)};
+  for (const param_sync::AnyClock& clock :
+       {param_sync::AnyClock(Bsp()), param_sync::AnyClock(Ssp{2}), param_sync::AnyClock(Async())}) {
+    Stores stores({.clock = clock}, zero);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      stores[rank].job.adds_ones = true;
+      stores[rank].train(kSteps);
+    }
+    for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0) << clock.index();
+    stores.meet();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::vector<float> weights = stores[rank].weights_now();
+      EXPECT_EQ(weights, std::vector<float>(weights.size(), kRanks * kSteps)) << clock.index();
+    }
+  }
+}
+
+/// With Bsp the second push of a rank waits until the first one is applied.
+TEST(Stores, PushesWithoutPullsWaitForTheOthers) {
+  Stores stores({.clock = Bsp()}, {std::vector<float>(200'000)});  // longer than a ring
+  for (int rank = 0; rank < kRanks; ++rank) {
+    stores[rank].job.adds_ones = true;
+    stores[rank].job.only_pushes = true;
+    stores[rank].train(3);
+  }
+  for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0);
+  const std::vector<float> weights = stores[1].weights_now();
+  EXPECT_EQ(weights, std::vector<float>(weights.size(), 3 * kRanks));
+}
+
+/// How many reads of a history break the bound of Ssp.
+int too_stale(const std::vector<StoreEvent>& history, std::uint64_t staleness) {
+  int count = 0;
+  for (const StoreEvent& event : history) {
+    if (event.is_push) continue;
+    for (const std::uint64_t seen : event.seen) count += seen + staleness < event.clock ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Stores, WithSspAWorkerGoesOnAsFarAsItMay) {
+  const Weights small{std::vector<float>(10)};
+  Stores stores({.clock = Ssp{2}, .history_events = 100}, small);
+  stores[0].train(3);  // reads at clocks 0, 1 and 2: the others need not have pushed
+  ASSERT_EQ(stores[0].wait(), 0);
+  stores[0].train(1);
+  for (int rank = 1; rank < kRanks; ++rank) {
+    stores[rank].train(1);
+    ASSERT_EQ(stores[rank].wait(), 0);
+  }
+  ASSERT_EQ(stores[0].wait(), 0);
+  const std::vector<StoreEvent> history = stores[0].store->history();
+  ASSERT_EQ(history.size(), 8);  // four reads and four pushes
+  EXPECT_EQ(too_stale(history, 2), 0);
+  EXPECT_GT(too_stale(history, 1), 0);
+  EXPECT_FALSE(history[6].is_push);
+  EXPECT_EQ(history[6].clock, 3);
+  EXPECT_EQ(history[6].seen, (std::vector<std::uint64_t>{3, 1, 1}));
+  EXPECT_TRUE(history[7].is_push);
+  EXPECT_EQ(history[7].clock, 4);
+  EXPECT_EQ(history[7].begin, 0);
+  EXPECT_EQ(history[7].end, 10);
+}
+
+TEST(Stores, WithAsyncAWorkerDoesNotWait) {
+  Stores stores({.clock = Async(), .history_events = 30}, {std::vector<float>(10)});
+  stores[0].train(20);
+  ASSERT_EQ(stores[0].wait(), 0);
+  const std::vector<StoreEvent> history = stores[0].store->history();
+  EXPECT_EQ(history.size(), 30);  // the later ten are not kept
+  EXPECT_GT(too_stale(history, 2), 0);
+}
+
+TEST(Stores, AHistoryIsLinesOfJson) {
+  StoreEvent read, push;
+  read.clock = 2;
+  read.end = 10;
+  read.seen = {2, 1};
+  push.is_push = true;
+  push.clock = 3;
+  push.begin = 10;
+  push.end = 11;
+  EXPECT_EQ(param_sync::to_json_lines(1, std::vector{read, push}),
+            "{\"worker\": 1, \"op\": \"read\", \"clock\": 2, \"keys\": [0, 10], \"seen\": [2, 1]}\n"
+            "{\"worker\": 1, \"op\": \"push\", \"clock\": 3, \"keys\": [10, 11]}\n");
+}
+
+/// The error of a rank's store.
+std::string failure_of(Rank& rank) {
+  return error_of<gpusock::Error>([&] { rank.store->check(); });
+}
+
+TEST(Stores, AWorkerThatIsLostIsNamed) {
+  Stores stores({.clock = Bsp()}, {std::vector<float>(10)});
+  ASSERT_EQ(stores[0].store->owner(0), 0);
+  for (int rank = 0; rank < kRanks; ++rank) stores[rank].train(1);
+  for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0);
+  for (const int rank : {0, 2}) stores[rank].train(2);  // the second one reads what rank 1 has not pushed
+  stores[1].store.reset();
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(stores[rank].wait(), -ECONNRESET);
+    EXPECT_NE(failure_of(stores[rank]).find("lost rank 1: a pull of range 0 must wait"), std::string::npos)
+        << failure_of(stores[rank]);
+  }
+}
+
+TEST(Stores, AnOwnerThatIsLostIsNamed) {
+  Stores stores({.clock = Async()}, {std::vector<float>(10)});
+  stores[0].store.reset();
+  for (const int rank : {1, 2}) {
+    stores[rank].train(1);
+    EXPECT_NE(stores[rank].wait(), 0);
+    EXPECT_NE(failure_of(stores[rank]).find("lost rank 0, which owns range 0"), std::string::npos);
+  }
+}
+
+TEST(Stores, ACallEndsAtItsDeadline) {
+  Stores stores({.clock = Bsp()}, {std::vector<float>(10)});
+  stores[1].job.timeout_ns = 20'000'000;
+  stores[1].train(2);  // the second pull waits for ranks that do not push
+  EXPECT_EQ(stores[1].wait(), -ETIMEDOUT);
+  EXPECT_NE(failure_of(stores[1]).find("no answer by the deadline from rank 0, which owns range 0"), std::string::npos);
+  stores[1].train(1);
+  EXPECT_NE(stores[1].wait(), 0) << "later calls fail, too";
+  for (const int rank : {0, 2}) stores[rank].train(3);  // the third pull needs a push that rank 1 has not made
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(stores[rank].wait(), -ECONNRESET) << "rank 1 is lost for the others";
+    EXPECT_NE(failure_of(stores[rank]).find("lost rank 1"), std::string::npos);
+  }
+}
+
+__global__ void push_where_nothing_is(Job job) {
+  *job.result = param_sync::push(gpusock::this_thread(), job.store, job.ranges, job.gradients);
+}
+
+TEST(Stores, ARangeThatDoesNotExistIsRefused) {
+  Stores stores({}, {std::vector<float>(10)});
+  gpusock::launch(stores[0].context, {.stream = &stores[0].stream}, push_where_nothing_is, stores[0].job);
+  EXPECT_EQ(stores[0].wait(), -EINVAL);
+  stores[0].store->check();
+  EXPECT_THROW(stores[0].store->owner(1), gpusock::Error);
+}
+
+/// Sends a request that no worker sends.
+__global__ void break_the_protocol(Job job, param_sync::store::Request request) {
+  const param_sync::store::Worker& worker = *job.store.worker;
+  const auto sent = worker.net.send(gpusock::this_thread(), worker.socket_of(0), &request, sizeof request);
+  *job.result = sent == static_cast<std::int64_t>(sizeof request) ? 0 : -EIO;
+}
+
+TEST(Stores, ARankThatBreaksTheProtocolIsDisconnectedAlone) {
+  using param_sync::store::Request;
+  using param_sync::store::RequestKind;
+  const Request bad[] = {{RequestKind{7}, 0, 0, 10},        {RequestKind::push, 9, 0, 10},
+                         {RequestKind::push, 0, 0, 11},     {RequestKind::push, 0, 1, 10},
+                         {RequestKind::pull, 0, 5, 10},     {RequestKind::pull, 1, 0, 20},  // another owner's range
+                         {RequestKind::pull, ~0u, 0, ~0ull}};
+  for (const Request& request : bad) {
+    Stores stores({.clock = Async()}, {std::vector<float>(10), std::vector<float>(9)});
+    ASSERT_EQ(stores[0].store->owner(0), 0);
+    ASSERT_EQ(stores[0].store->owner(1), 1);
+    gpusock::launch(stores[1].context, {.stream = &stores[1].stream}, break_the_protocol, stores[1].job, request);
+    ASSERT_EQ(stores[1].wait(), 0);
+    stores[1].train(1);
+    EXPECT_NE(stores[1].wait(), 0);
+    EXPECT_NE(failure_of(stores[0]).find("rank 1 has sent a request that does not follow"), std::string::npos);
+    stores[2].train(2);
+    EXPECT_EQ(stores[2].wait(), 0) << "the others go on";
+  }
+}
+
+TEST(Stores, RanksWithOtherOptionsAreNamed) {
+  Groups groups(1);
+  std::vector<std::unique_ptr<Store>> stores;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const StoreOptions options{.clock = rank == 2 ? param_sync::AnyClock(Ssp{1}) : param_sync::AnyClock(Ssp{2})};
+    stores.push_back(std::make_unique<Store>(groups.group(rank), Weights{std::vector<float>(4)}, options));
+  }
+  std::vector<std::string> errors(kRanks);
+  {
+    std::vector<std::jthread> starting;
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      starting.emplace_back([&, rank] { errors[rank] = error_of<gpusock::Error>([&] { stores[rank]->start(); }); });
+    }
+  }
+  EXPECT_NE(errors[2].find("has other ranges, initial weights or options"), std::string::npos) << errors[2];
+  for (const std::string& error : errors) EXPECT_NE(error, "");
+}
+
+TEST(Stores, MisuseIsRefused) {
+  Groups groups(1);
+  const auto refusal = [&](const Weights& initial, const StoreOptions& options) {
+    return error_of<gpusock::Error>([&] { Store store(groups.group(0), initial, options); });
+  };
+  EXPECT_NE(refusal({}, {}).find("no range of weights"), std::string::npos);
+  EXPECT_NE(refusal({{1}}, {.connections = 0}).find("0 connections to each owner, not 1 to 16"), std::string::npos);
+  EXPECT_NE(refusal({{1}}, {.connections = 17}).find("17 connections"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace store_test
