@@ -23,14 +23,15 @@ struct RangeClocks {
   /// together now, and then noted by apply_all().
   GPUSOCK_FN bool end_push(int rank) const {
     ++received[rank];
-    if (!Clock::kInRankOrder) {
+    if constexpr (Clock::kInRankOrder) {
+      for (int other = 0; other < ranks; ++other) {
+        if (received[other] == contained[other]) return false;
+      }
+      return true;
+    } else {
       ++contained[rank];
       return false;
     }
-    for (int other = 0; other < ranks; ++other) {
-      if (received[other] == contained[other]) return false;
-    }
-    return true;
   }
 
   /// Notes that the pushes of one clock are applied.

@@ -12,7 +12,7 @@ import re
 import sys
 import unittest
 
-KERNELS = ("run_lanes", "run_exchanges", "reads_by_recv", "reads_by_peek", "reads_by_reader", "reads_by_exchange")
+KERNELS = ("run_lanes", "run_exchanges", "run_server", "reads_by_recv", "reads_by_peek", "reads_by_reader", "reads_by_exchange")
 SHOWS = "shows_what_is_sought"
 
 BODY = re.compile(r"^(?:\.\w+\s+)*\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)\s*(?:\([^)]*\))?[^;{]*^\{.*?^\}", re.DOTALL | re.MULTILINE)

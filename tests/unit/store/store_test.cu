@@ -169,7 +169,6 @@ class Stores {
   }
 
   Rank& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-  Groups& groups() { return groups_; }
 
  private:
   Groups groups_{1};
