@@ -23,6 +23,11 @@ struct GroupOptions {
   bool deterministic = false;
   std::uint64_t ring_bytes = 512 << 10;  ///< size of each of a connection's two rings: a power of two, 4 KiB to 64 MiB
   std::uint64_t connect_timeout_ns = 30'000'000'000;  ///< how long connecting all ranks may take
+  /// If not null, operations are launches of this stream: each begins when the kernels that were launched there before
+  /// it have ended, and kernels that are launched there after it begin when it has ended. So a program can launch a
+  /// kernel, an operation and another kernel without waiting. Kernels after a failed operation run, too: wait() says
+  /// that it has failed. The stream is the context's, and outlives the group. Ranks may differ in it.
+  gpusock::Stream* stream = nullptr;
 };
 
 /// One rank's tensor, in memory that kernels reach: of a gpusock::DeviceBuffer, of a gpusock::Mapped, or of the
@@ -97,12 +102,12 @@ class Group {
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
   /// Makes and connects a group of the ranks that pass the same color (0 to 2^24 - 1), in the order of their ranks
-  /// here, with this group's options (as MPI_Comm_split). It is an operation of this group that waits: all ranks call
-  /// it between the same two other operations. The new group has connections of its own. The call waits three times,
-  /// each time up to `options.connect_timeout_ns`. Throws as the operations and connect() do, and gpusock::Error
-  /// (EINVAL) for an invalid color; after that, operations of this group fail on all ranks. Ranks that share a GPU in
-  /// one process must not call it: it allocates memory, which may wait for the kernels of another rank, and that rank
-  /// waits for this one.
+  /// here, with this group's options (as MPI_Comm_split), but with a stream of its own. It is an operation of this
+  /// group that waits: all ranks call it between the same two other operations. The new group has connections of its
+  /// own. The call waits three times, each time up to `options.connect_timeout_ns`. Throws as the operations and
+  /// connect() do, and gpusock::Error (EINVAL) for an invalid color; after that, operations of this group fail on all
+  /// ranks. Ranks that share a GPU in one process must not call it: it allocates memory, which may wait for the kernels
+  /// of another rank, and that rank waits for this one.
   Group split(int color);
 
   /// Times the two schemes of "auto" at several sizes on the running links. From then on all_reduce() takes the faster

@@ -409,7 +409,9 @@ struct Executor::Impl {
   Settings settings;
   std::vector<schedule::Schedule> schedules;
   std::vector<Channel> channels;
-  gpusock::Stream stream{context};
+  std::unique_ptr<gpusock::Stream> own_stream = settings.stream == nullptr ? std::make_unique<gpusock::Stream>(context)
+                                                                           : nullptr;
+  gpusock::Stream& stream = own_stream != nullptr ? *own_stream : *settings.stream;
   gpusock::DeviceBuffer<gpusock::Socket> sockets;
   gpusock::DeviceBuffer<Channel> on_device;
   gpusock::DeviceBuffer<std::uint64_t> progress;
@@ -560,10 +562,11 @@ bool Executor::done(std::uint64_t run) {
 void Executor::wait(std::uint64_t run) {
   Impl& rank = *impl_;
   rank.check_started(run);
-  if (run == rank.started) {
+  if (run == rank.started && rank.own_stream != nullptr) {
     rank.stream.synchronize();
-  } else {
-    while (!done(run)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  } else {  // later launches of the stream are not waited for
+    while (!done(run) && !rank.stream.idle()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (!done(run)) rank.stream.synchronize();  // throws if a kernel has faulted
   }
   if (!rank.ended_well(run)) rank.throw_failure();
 }

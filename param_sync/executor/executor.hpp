@@ -37,6 +37,8 @@ struct Settings {
   unsigned threads = 0;                               ///< threads of a lane; 0: 1 on the CPU device, 256 on a GPU
   Execution execution;                                ///< how all schedules are executed
   LastWordsBy last_words = LastWordsBy::nobody;       ///< which code tells other ranks why this one fails
+  gpusock::Stream* stream = nullptr;  ///< runs are launches of this stream, which outlives the executor; null: of one
+                                      ///< that the executor makes
 };
 
 /// How the owner of a chunk makes weights of its sum. In a parameter server each rank owns some chunks, and sends their

@@ -80,12 +80,21 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
   return settings;
 }
 
+namespace {
+
+executor::Settings on_stream(executor::Settings settings, gpusock::Stream* stream) {
+  settings.stream = stream;
+  return settings;
+}
+
+}  // namespace
+
 Group::Impl::Impl(gpusock::Context& of, int own_rank, int all, const GroupOptions& given)
     : context(of),
       rank(own_rank),
       nodes(all),
       options(given),
-      executor(of, settings_of(rank, given), schedules_of(rank, all, given)) {
+      executor(of, on_stream(settings_of(rank, given), given.stream), schedules_of(rank, all, given)) {
   if (has_choice(given)) measured.emplace(of);
 }
 

@@ -46,7 +46,9 @@ Group Group::split(int color) try {
     if (i == static_cast<std::size_t>(all.rank)) rank = static_cast<int>(members.size());
     members.push_back(i);
   }
-  auto made = std::make_unique<Impl>(all.context, rank, static_cast<int>(members.size()), all.options);
+  GroupOptions options = all.options;
+  options.stream = nullptr;
+  auto made = std::make_unique<Impl>(all.context, rank, static_cast<int>(members.size()), options);
   const gpusock::Endpoint at = made->listen(without_port(all.listens_at));
   const std::vector<int> ports = gather(*this, memory, at.port, timeout_ns);
   std::vector<gpusock::Endpoint> addresses;
