@@ -120,9 +120,10 @@ class Group {
 
   /// Each operation returns its number, which wait() and done() take. Operations on a tensor throw gpusock::Error
   /// (EINVAL) for a tensor at a null pointer or an address that is no multiple of 4, an odd count of 16-bit elements,
-  /// an average of int32, and a root that is no rank; then operations of this group fail on all ranks.
+  /// an average of int32, a type or operation that does not exist, and a root that is no rank; then operations of this
+  /// group fail on all ranks.
   using Operation = std::uint64_t;
-  /// All ranks get the reduction of all tensors, the same bits on each.
+  /// All ranks get the reduction of all tensors, the same bits on each (but for float32 that are not numbers).
   Operation all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, std::uint64_t timeout_ns = kTimeoutNs);
   /// Each rank gets its part() of the reduction. The rest of the tensor holds intermediate results afterwards.
   Operation reduce_scatter(const Tensor& tensor, ReduceOp op = ReduceOp::sum, std::uint64_t timeout_ns = kTimeoutNs);
@@ -144,7 +145,7 @@ class Group {
 
   /// The part of a tensor of `count` elements that belongs to a rank: [count * rank / nodes, count * (rank + 1) /
   /// nodes) for elements of 32 bits. Elements of 16 bits are divided in pairs. Throws gpusock::Error (EINVAL) if there
-  /// is no such rank.
+  /// is no such rank, or for an odd count of 16-bit elements.
   TensorPart part(int rank, std::size_t count, DataType type = DataType::float32) const;
 
  private:

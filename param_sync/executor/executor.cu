@@ -102,10 +102,10 @@ __global__ void fail_by_argument(Run run) {
 __global__ void scale_words(float* data, std::uint64_t count, reduction::AnyReduction reduction, float factor) {
   const std::uint64_t threads = std::uint64_t{blockDim.x} * gridDim.x;
   reduction.with_element([&](auto element) {
-    const reduction::OnWords<decltype(element), reduction::Product> product;
-    const float factors = reduction::word_of(element, factor);
+    using Number = typename decltype(element)::Number;
+    const auto scaled = [&](Number number) { return static_cast<Number>(static_cast<float>(number) * factor); };
     for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
-      data[i] = product(data[i], factors);
+      data[i] = reduction::on_elements<decltype(element)>(data[i], scaled);
     }
   });
 }
@@ -263,6 +263,9 @@ struct Executor::Impl {
       }
       if (reinterpret_cast<std::uintptr_t>(data) % sizeof(float) != 0) {
         throw gpusock::Error(EINVAL, "a tensor at an address that is no multiple of 4");
+      }
+      if (reduction.type > DataType::int32 || reduction.op > ReduceOp::max) {
+        throw gpusock::Error(EINVAL, "a reduction of a type, or by an operation, that does not exist");
       }
       if (reduction.type == DataType::int32 && reduction.op == ReduceOp::average) {
         throw gpusock::Error(EINVAL, "an average of int32: take a sum, and divide it");

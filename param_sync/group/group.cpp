@@ -21,6 +21,14 @@ std::size_t elements_of_word(DataType type) { return sizeof(float) / size_of(typ
 
 [[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "a group: " + why); }
 
+/// How many words so many elements are. Throws gpusock::Error (EINVAL) if that is no whole number.
+std::size_t words_of(std::size_t count, DataType type) {
+  const std::size_t elements = elements_of_word(type);
+  if (count % elements == 0) return count / elements;
+  refuse("a tensor of " + std::to_string(count) + " elements of " + name_of(type) +
+         ": elements of 16 bits are moved in pairs, so their count is even. Add one that is 0");
+}
+
 }  // namespace
 
 std::string all_reduce_scheme(const GroupOptions& options, std::size_t count) {
@@ -142,12 +150,11 @@ Group::Operation Group::Impl::start(std::size_t index, const Tensor& tensor, Red
   return ready().start_reduction(index, tensor.data, words_of(tensor), timeout_ns, {tensor.type, op});
 }
 
-std::size_t Group::Impl::words_of(const Tensor& tensor) {
-  const std::size_t elements = elements_of_word(tensor.type);
-  if (tensor.count % elements == 0) return tensor.count / elements;
+std::size_t Group::Impl::words_of(const Tensor& tensor) try {
+  return param_sync::words_of(tensor.count, tensor.type);
+} catch (const gpusock::Error&) {
   executor.give_up();
-  refuse("a tensor of " + std::to_string(tensor.count) + " elements of " + name_of(tensor.type) +
-         ": elements of 16 bits are moved in pairs, so their count is even. Add one that is 0");
+  throw;
 }
 
 Group::Operation Group::all_reduce(const Tensor& tensor, ReduceOp op, std::uint64_t timeout_ns) {
@@ -181,7 +188,7 @@ bool Group::done(Operation operation) { return impl_->ready().done(operation); }
 
 TensorPart Group::part(int rank, std::size_t count, DataType type) const {
   if (rank < 0 || rank >= impl_->nodes) refuse("the part of rank " + std::to_string(rank));
-  const std::size_t elements = elements_of_word(type), words = count / elements;
+  const std::size_t elements = elements_of_word(type), words = words_of(count, type);
   const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
   // This is words * i / nodes, without the product words * i, which may overflow.
   const auto begin_of = [&](std::size_t i) { return (words / nodes * i + words % nodes * i / nodes) * elements; };

@@ -1,6 +1,7 @@
 #pragma once
 /// @file Elements of tensors as numbers, and what operations make of two of them. The results do not depend on which of
 /// the two comes first, bit for bit. So ranks that add the same two numbers in different orders get the same result.
+/// Only sums and products of float32 that are not a number may differ in bits that mean nothing.
 
 #include "gpusock/types.hpp"
 
@@ -70,8 +71,7 @@ struct Float16 {
     const std::uint32_t subnormal = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;
     std::uint32_t made = magnitude < kLeastNormal ? subnormal : normal;
     if (magnitude >= kTooLarge) made = kInfinity;
-    if (magnitude > 0x7f800000u) made = kNotANumber;
-    return static_cast<std::uint16_t>(sign | made);
+    return static_cast<std::uint16_t>(magnitude > 0x7f800000u ? kNotANumber : sign | made);
   }
 
  private:

@@ -35,11 +35,19 @@ struct OnWords {
   }
 };
 
-/// Returns a word whose elements are all `number`.
-template <class Element>
-__device__ inline float word_of(Element, float number) {
-  const std::uint32_t bits = Element::bits(static_cast<typename Element::Number>(number));
-  return bits_as<float>(sizeof(typename Element::Bits) == sizeof(float) ? bits : bits | bits << 16);
+/// Replaces each element of a word by what `of` makes of its number.
+template <class Element, class Of>
+__device__ inline float on_elements(float word, Of of) {
+  using Bits = typename Element::Bits;
+  const auto bits = bits_as<std::uint32_t>(word);
+  const auto one = [&](std::uint32_t element) {
+    return std::uint32_t{Element::bits(of(Element::number(static_cast<Bits>(element))))};
+  };
+  if constexpr (sizeof(Bits) == sizeof(float)) {
+    return bits_as<float>(one(bits));
+  } else {
+    return bits_as<float>(one(bits & 0xffff) | one(bits >> 16) << 16);
+  }
 }
 
 /// Sums of floats. Kernels that are instantiated for it have no branch.
