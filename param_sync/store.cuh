@@ -54,9 +54,9 @@ __device__ inline std::uint64_t clock_of(const StoreHandle& handle, unsigned ran
 /// Sends a range of gradients, or of what else StoreOptions::update takes, to the range's owner. Returns 0 when all of
 /// it is in the connection's ring; the owner applies it later.
 ///
-/// Errors: -EINVAL (no such range), -ETIMEDOUT (the owner has not taken it by the deadline: it is late, or
-/// with Bsp another worker is), -ECONNRESET or -EPIPE (the owner is lost, or the store has failed before), -ECANCELED
-/// (the context ends).
+/// Errors: -EINVAL (no such range), -ETIMEDOUT, and with Deadline::now() -EAGAIN (the owner has not taken it by the
+/// deadline: it is late, or with Bsp another worker is), -ECONNRESET or -EPIPE (the owner is lost, or the store has
+/// failed before), -EBUSY (another group uses the connection), -ECANCELED (the context ends).
 template <class Group>
 __device__ inline int push(const Group& group, const StoreHandle& handle, unsigned range, const float* gradients,
                            gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
@@ -64,11 +64,11 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = store::begun(deadline);
   const store::RangeInfo& info = worker.ranges[range];
-  const gpusock::Socket socket = worker.socket_of(range);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const std::uint64_t clock = worker.clock_of(range);
   const store::Request request{store::RequestKind::push, range, clock, info.floats};
-  std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | gpusock::kMore,
-                                      until);
+  const int more = info.floats != 0 ? gpusock::kMore : 0;  // what follows rings the doorbell, if something follows
+  std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
   sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
@@ -91,7 +91,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = store::begun(deadline);
   const store::RangeInfo& info = worker.ranges[range];
-  const gpusock::Socket socket = worker.socket_of(range);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const std::uint64_t clock = worker.clock_of(range);
   const store::Request request{store::RequestKind::pull, range, clock, info.floats};
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll, until);

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <deque>
 #include <numeric>
-#include <optional>
 #include <string>
 
 namespace param_sync {
@@ -92,7 +91,12 @@ std::string describe(const store::Failure& failure) {
       break;
   }
   const std::string owner = rank + ", which owns range " + std::to_string(failure.range);
-  if (failure.error != ETIMEDOUT) return "a store lost " + owner;
+  if (failure.error == ECANCELED) return "a store: the context of this rank ends";
+  if (failure.error == EBUSY) {
+    return "a store: two groups of threads use a connection to " + owner +
+           " at the same time: ranges i of equal i % StoreOptions::connections share one";
+  }
+  if (failure.error != ETIMEDOUT && failure.error != EAGAIN) return "a store lost " + owner;
   return "a store: no answer by the deadline from " + owner +
          ": it does not run, or the clock makes it wait for the push of a slower rank";
 }
@@ -109,9 +113,11 @@ struct Store::Impl {
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
         sockets(group.context, connections()),
-        heads(group.context, options.connections),
+        heads(group.context, connections()),
         failed(group.context, 1),
         failure(group.context, 1),
+        server_failed(group.context, 1),
+        server_failure(group.context, 1),
         events(group.context, options.history_events),
         event_count(group.context, 1),
         worker(group.context, 1),
@@ -119,14 +125,15 @@ struct Store::Impl {
         owned(group.context, ranges.size()),
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
-        lost(group.context, ranks()),
+        lost(group.context, ranks() + 1),
         set(group.context, 1),
         stop(group.context, 1),
-        listening(group.context, 1) {
+        listening(group.context, 1),
+        addresses(group.context, ranks()) {
     infos.copy_in(ranges);
     sockets.copy_in(std::vector<gpusock::Socket>(sockets.size(), -1));
     server_connections.copy_in(std::vector<store::Connection>(server_connections.size()));
-    failure[0].what = {};
+    failure[0].what = server_failure[0].what = {};
     set[0] = -1;
     stop[0] = 0;
     listening[0] = {};
@@ -201,9 +208,9 @@ struct Store::Impl {
     made.hello.rank = group.rank;
     made.ranks = group.nodes;
     made.of_pair = static_cast<int>(options.connections);
-    made.listener = listening[0].socket;
+    made.listening = listening.data();
     made.set = set.data();
-    made.addresses = addresses ? addresses->data() : nullptr;
+    made.addresses = addresses.data();
     made.sockets = sockets.data();
     made.connections = server_connections.data();
     made.timeout_ns = group.options.connect_timeout_ns;
@@ -224,16 +231,15 @@ struct Store::Impl {
     made.received = received.data();
     made.contained = contained.data();
     made.lost = lost.data();
+    made.losses = lost.data() + ranks();
     made.stop = stop.data();
-    made.failed = failed.data();
-    made.failure = failure.data();
+    made.failed = server_failed.data();
+    made.failure = server_failure.data();
     return made;
   }
 
   void connect() {
-    const std::vector<gpusock::Endpoint> all = ports.exchange(group.options.connect_timeout_ns);
-    addresses.emplace(group.context, all.size());
-    addresses->copy_in(all);
+    addresses.copy_in(ports.exchange(group.options.connect_timeout_ns));
     gpusock::launch(group.context, {.grid = 2, .stream = &stream}, store::connect_all, connecting());
     stream.synchronize();
     const gpusock::PollSet opened = set[0];
@@ -266,9 +272,10 @@ struct Store::Impl {
     group.context.net().wake(gpusock::this_thread(), set[0]);
   }
 
+  /// Of the worker's failure and the server's, the worker's ends calls.
   void check() {
-    if (!is_recorded(failure[0])) return;
-    const store::Failure what = failure[0].what;
+    if (!is_recorded(failure[0]) && !is_recorded(server_failure[0])) return;
+    const store::Failure what = is_recorded(failure[0]) ? failure[0].what : server_failure[0].what;
     throw gpusock::Error::with_cause(what.error != 0 ? what.error : ECONNRESET, describe(what));
   }
 
@@ -286,6 +293,8 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Head> heads;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<store::Failure>> failure;
+  gpusock::DeviceBuffer<std::uint64_t> server_failed;
+  gpusock::Mapped<FailureRecord<store::Failure>> server_failure;
   gpusock::DeviceBuffer<store::Event> events;
   gpusock::DeviceBuffer<std::uint64_t> event_count;
   gpusock::DeviceBuffer<store::Worker> worker;
@@ -293,11 +302,11 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Connection> server_connections;
   gpusock::DeviceBuffer<store::OwnedRange> owned;
   gpusock::DeviceBuffer<std::uint64_t> received, contained;
-  gpusock::DeviceBuffer<std::uint32_t> lost;
+  gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many
   gpusock::Mapped<gpusock::PollSet> set;
   gpusock::Mapped<std::uint64_t> stop;
   gpusock::Mapped<Listening> listening;
-  std::optional<gpusock::DeviceBuffer<gpusock::Endpoint>> addresses;
+  gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
   bool serves = false;
 };
 

@@ -13,8 +13,8 @@ struct Connecting {
   gpusock::Net net;
   Hello hello;
   int ranks = 1;
-  int of_pair = 1;  ///< connections of a worker to an owner
-  gpusock::Socket listener = -1;
+  int of_pair = 1;                               ///< connections of a worker to an owner
+  Listening* listening = nullptr;                ///< mapped: its socket is -1 once it is closed
   gpusock::PollSet* set = nullptr;               ///< mapped: the server's set, or a negated errno
   const gpusock::Endpoint* addresses = nullptr;  ///< by rank
   gpusock::Socket* sockets = nullptr;            ///< Worker::sockets
@@ -29,15 +29,22 @@ __device__ inline bool fail(const Connecting& all, const Failure& what) {
   return false;
 }
 
-/// Connects to a rank's server. All listen before they tell their ports, so one that refuses has ended. Returns false
-/// if it cannot. One thread.
+/// Connects to a rank's server. All listen before they tell their ports, so one that refuses has ended. One that has
+/// too many callers may disconnect some: they try again. Returns false if it cannot connect. One thread.
 __device__ inline bool connect_to(const Connecting& all, int owner, int connection, gpusock::Deadline deadline) {
+  constexpr int kAttempts = 20;
+  constexpr unsigned kPauseNs = 10'000'000;
   Hello ours = all.hello, theirs;
   ours.connection = connection;
-  const gpusock::Socket socket = all.net.connect(gpusock::this_thread(), all.addresses[owner], deadline);
-  if (socket < 0) return fail(all, {FailureKind::connect, owner, -socket});
-  SharedSocket(all.sockets[connection * all.ranks + owner]).set(socket);
-  const std::int64_t error = exchange_hellos(all.net, socket, ours, theirs, deadline);
+  std::int64_t error = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const gpusock::Socket socket = all.net.connect(gpusock::this_thread(), all.addresses[owner], deadline);
+    error = socket < 0 ? socket : exchange_hellos(all.net, socket, ours, theirs, deadline);
+    if (error == 0) SharedSocket(all.sockets[connection * all.ranks + owner]).set(socket);
+    if (error != 0 && socket >= 0) all.net.close(gpusock::this_thread(), socket);
+    if (error != -ECONNRESET || has_failed(*all.failed)) break;
+    __nanosleep(kPauseNs);
+  }
   if (error != 0) return fail(all, {FailureKind::connect, owner, static_cast<std::int32_t>(-error)});
   if (theirs.magic == Hello::kMagic && theirs.settings == ours.settings && theirs.rank == owner) return true;
   return fail(all, {FailureKind::mismatch, owner, EPROTO});
@@ -92,7 +99,7 @@ __device__ inline bool goes_on(const Connecting& all) {
 
 /// Accepts all workers. One thread.
 __device__ inline void accept_all(const Connecting& all, gpusock::Deadline deadline) {
-  gpusock::Greetings<Hello> greetings(all.net, all.listener, Hello::kPatienceNs);
+  gpusock::Greetings<Hello> greetings(all.net, all.listening->socket, Hello::kPatienceNs);
   for (int missing = first_missing(all); missing >= 0 && goes_on(all); missing = first_missing(all)) {
     Hello theirs;
     const gpusock::Socket socket = next_caller(
@@ -100,6 +107,11 @@ __device__ inline void accept_all(const Connecting& all, gpusock::Deadline deadl
     if (socket < 0) fail(all, {FailureKind::accept, missing / all.of_pair, -socket});
     if (socket < 0 || !take(all, socket, theirs, deadline)) return;
   }
+}
+
+__device__ inline void close_listener(const Connecting& all) {
+  if (all.listening->socket >= 0) all.net.close(gpusock::this_thread(), all.listening->socket);
+  all.listening->socket = -1;
 }
 
 /// Runs as two blocks of one thread: one connects to all servers, the other one accepts all workers.
@@ -112,13 +124,14 @@ static __global__ void connect_all(Connecting all) {
   } else {
     *all.set = all.net.open_set(gpusock::this_thread());
     accept_all(all, deadline);
-    all.net.close(gpusock::this_thread(), all.listener);
+    close_listener(all);
   }
 }
 
 /// Closes what connect_all() has opened. Runs as one block of one thread, when no other kernel uses it.
 static __global__ void disconnect_all(Connecting all) {
   const auto thread = gpusock::this_thread();
+  close_listener(all);
   for (int i = 0; i < all.ranks * all.of_pair; ++i) {
     if (all.sockets[i] >= 0) all.net.close(thread, all.sockets[i]);
     all.sockets[i] = -1;

@@ -39,24 +39,37 @@ struct RangeClocks {
     for (int rank = 0; rank < ranks; ++rank) ++contained[rank];
   }
 
-  /// Returned by blocking_rank().
+  /// No rank.
   static constexpr int kNobody = -1;
 
-  /// Returns kNobody if `reader`, which has made `own_clock` pushes, may read; else a rank whose push must come first.
-  /// If `lost` is not 0 for one of these ranks, and its push has not come, it returns that one.
-  GPUSOCK_FN int blocking_rank(int reader, std::uint64_t own_clock, const std::uint32_t* lost) const {
-    int blocking = kNobody;
+  /// True if `reader`, which has made `own_clock` pushes, may read.
+  GPUSOCK_FN bool may_read(int reader, std::uint64_t own_clock) const {
     for (int rank = 0; rank < ranks; ++rank) {
-      if (clock.suffices(contained[rank], rank == reader, own_clock)) continue;
-      blocking = rank;
-      if (is_out_of_reach(rank, reader, own_clock, lost)) return rank;
+      if (!clock.suffices(contained[rank], rank == reader, own_clock)) return false;
     }
-    return blocking;
+    return true;
   }
 
-  /// True if a read of `reader` needs a push of a lost rank that has not come.
-  GPUSOCK_FN bool is_out_of_reach(int rank, int reader, std::uint64_t own_clock, const std::uint32_t* lost) const {
-    return lost[rank] != 0 && !clock.suffices(received[rank], rank == reader, own_clock);
+  /// Returns a lost rank whose push the read needs and that has not come, or kNobody. `lost`: by rank, 0, or a number
+  /// that is larger for a later loss. Of several ranks it returns the first one: others may have failed because of it.
+  GPUSOCK_FN int read_waits_for_lost(int reader, std::uint64_t own_clock, const std::uint32_t* lost) const {
+    return first_lost(lost, [&](int rank) { return !clock.suffices(received[rank], rank == reader, own_clock); });
+  }
+
+  /// Returns a lost rank whose push must be applied with those that are kept, or kNobody: then may_push() stays false.
+  GPUSOCK_FN int push_waits_for_lost(const std::uint32_t* lost) const {
+    return first_lost(lost, [&](int rank) { return received[rank] == contained[rank]; });
+  }
+
+  /// The rank that was lost first of those for which is_needed(rank), or kNobody.
+  template <class IsNeeded>
+  GPUSOCK_FN int first_lost(const std::uint32_t* lost, IsNeeded is_needed) const {
+    int first = kNobody;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (lost[rank] == 0 || !is_needed(rank)) continue;
+      if (first == kNobody || lost[rank] < lost[first]) first = rank;
+    }
+    return first;
   }
 };
 

@@ -13,6 +13,7 @@ namespace param_sync::store {
 enum class Phase : std::uint32_t {
   idle,     ///< the next request may come
   held,     ///< a push that must wait until the one before it is applied; its floats stay in the ring
+  dropped,  ///< nothing that comes is used any more: the worker is told so when it pulls
   pushing,  ///< the floats of a push come
   waiting,  ///< a pull that may not read yet
   sending,  ///< an answer is being sent
@@ -24,6 +25,7 @@ struct Connection {
   gpusock::Socket socket = -1;
   std::int32_t rank = -1;
   Phase phase = Phase::idle;
+  Phase then = Phase::idle;      ///< of an answer: the phase that follows
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
   std::uint64_t done = 0;  ///< floats of a push that have come, or words of an answer that are sent
@@ -49,7 +51,8 @@ struct Server {
   const OwnedRange* ranges = nullptr;  ///< by range; those of other owners have no weights
   std::uint64_t* received = nullptr;   ///< by range and rank: how many of its pushes have come
   std::uint64_t* contained = nullptr;  ///< by range and rank: how many of its pushes the weights contain
-  std::uint32_t* lost = nullptr;       ///< by rank: not 0 once one of its connections has ended
+  std::uint32_t* lost = nullptr;       ///< by rank: 0, or a number that is larger for a later loss
+  std::uint32_t* losses = nullptr;     ///< how many ranks are lost
   std::uint64_t* stop = nullptr;       ///< mapped: the host ends the server
   std::uint64_t* failed = nullptr;
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
@@ -78,6 +81,7 @@ class ServerLoop {
   }
 
  private:
+  static constexpr int kNobody = RangeClocks<Clock>::kNobody;
   static constexpr int kEvents = 16;
   static constexpr int kPiecesOfTurn = 4;  ///< after these, another connection has its turn
   static constexpr std::uint64_t kPieceFloats = 16 << 10;
@@ -113,6 +117,8 @@ class ServerLoop {
         return take_push(index);
       case Phase::sending:
         return go_on_sending(index);
+      case Phase::dropped:
+        return drop(index);
       case Phase::held:
       case Phase::waiting:
         return leave(index);  // of these only the end is watched
@@ -126,7 +132,8 @@ class ServerLoop {
     s_.net.close(block_, at(index).socket);
     change([&] {
       at(index).phase = Phase::gone;
-      s_.lost[at(index).rank] = 1;
+      std::uint32_t& lost = s_.lost[at(index).rank];
+      if (lost == 0) lost = ++*s_.losses;
     });
     some_left_ = true;
   }
@@ -135,6 +142,24 @@ class ServerLoop {
   __device__ void answer_after_loss() {
     some_left_ = false;
     for (unsigned range = 0; range < s_.range_count; ++range) answer_all(range);
+    for (int i = 0; i < s_.connection_count; ++i) {
+      if (at(i).phase == Phase::held) end_held(i);
+    }
+  }
+
+  /// Tells the worker of a held push if that can never be applied. The worker reads it when it pulls.
+  __device__ void end_held(int index) {
+    const int lost = clocks(at(index).request.range).push_waits_for_lost(s_.lost);
+    if (lost != kNobody) begin_answer(index, lost, Phase::dropped);
+  }
+
+  /// Takes what comes, and does nothing with it.
+  __device__ void drop(int index) {
+    const gpusock::Span span = s_.net.peek(block_, at(index).socket, kPieceFloats * sizeof(float),
+                                           gpusock::Deadline::now());
+    if (span.size == -EAGAIN) return;
+    if (span.size <= 0 || s_.net.release(block_, at(index).socket, static_cast<std::size_t>(span.size)) != 0)
+      leave(index);
   }
 
   /// Disconnects a rank that does not follow the protocol.
@@ -179,8 +204,9 @@ class ServerLoop {
   __device__ void begin_push(int index) {
     const bool held = !clocks(at(index).request.range).may_push(at(index).rank);
     change([&] { at(index).phase = held ? Phase::held : Phase::pushing; });
-    if (held) return watch(index, 0);
-    take_push(index);
+    if (!held) return take_push(index);
+    watch(index, 0);
+    end_held(index);
   }
 
   /// Takes what has come of a push.
@@ -268,17 +294,17 @@ class ServerLoop {
     const Request& request = at(index).request;
     const int reader = at(index).rank;
     const RangeClocks<Clock> range = clocks(request.range);
-    const int blocking = range.blocking_rank(reader, request.clock, s_.lost);
-    if (blocking == RangeClocks<Clock>::kNobody) return begin_answer(index, -1);
-    if (range.is_out_of_reach(blocking, reader, request.clock, s_.lost)) begin_answer(index, blocking);
+    if (range.may_read(reader, request.clock)) return begin_answer(index, kNobody, Phase::idle);
+    const int lost = range.read_waits_for_lost(reader, request.clock, s_.lost);
+    if (lost != kNobody) begin_answer(index, lost, Phase::idle);
   }
 
-  /// `lost`: the rank to tell of, or -1 to send the values.
-  __device__ void begin_answer(int index, int lost) {
+  /// `lost`: the rank to tell of, or kNobody to send the values. `then`: the phase that follows.
+  __device__ void begin_answer(int index, int lost, Phase then) {
     Connection& connection = at(index);
     change([&] {
       const unsigned range = connection.request.range;
-      const bool values = lost < 0;
+      const bool values = lost == kNobody;
       connection.head.answer = {values ? AnswerKind::values : AnswerKind::lost, range,
                                 static_cast<std::uint64_t>(values ? 0 : lost), values ? connection.request.floats : 0};
       for (int rank = 0; rank < s_.ranks; ++rank) connection.head.seen[rank] = clocks(range).contained[rank];
@@ -286,6 +312,7 @@ class ServerLoop {
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
       connection.done = 0;
       connection.phase = Phase::sending;
+      connection.then = then;
     });
     go_on_sending(index);
   }
@@ -306,7 +333,7 @@ class ServerLoop {
       change([&] { connection.done += count; });
     }
     if (connection.done < all) return watch(index, gpusock::kPollOut);
-    change([&] { connection.phase = Phase::idle; });
+    change([&] { connection.phase = connection.then; });
     watch(index, gpusock::kPollIn);
   }
 

@@ -64,20 +64,18 @@ struct Worker {
   std::uint32_t connections = 1;              ///< to each owner
   std::uint32_t range_count = 0;              ///< how many ranges there are
   const RangeInfo* ranges = nullptr;          ///< all ranges
-  const gpusock::Socket* sockets = nullptr;   ///< by connection, and then by owner
+  const gpusock::Socket* sockets = nullptr;   ///< by connection_of()
   std::uint64_t* clocks = nullptr;            ///< by range: how many pushes this rank has made
-  Head* heads = nullptr;                      ///< by connection
+  Head* heads = nullptr;                      ///< by connection_of()
   std::uint64_t* failed = nullptr;            ///< not 0 once a call has failed
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
   Event* events = nullptr;                    ///< the history
   std::uint64_t events_max = 0;               ///< how many events are kept
   std::uint64_t* event_count = nullptr;       ///< how many events there were; more than events_max are not kept
 
-  /// The connection to its owner that a range uses.
-  __device__ unsigned connection_of(unsigned range) const { return range % connections; }
-  /// The socket of that connection.
-  __device__ gpusock::Socket socket_of(unsigned range) const {
-    return sockets[connection_of(range) * static_cast<unsigned>(ranks) + static_cast<unsigned>(ranges[range].owner)];
+  /// The index of the connection to its owner that a range uses.
+  __device__ unsigned connection_of(unsigned range) const {
+    return range % connections * static_cast<unsigned>(ranks) + static_cast<unsigned>(ranges[range].owner);
   }
   /// How many pushes of a range this rank has made.
   __device__ std::uint64_t clock_of(unsigned range) const {
