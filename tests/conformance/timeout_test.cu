@@ -28,8 +28,8 @@ struct WaitForNothing {
     if (group.thread_rank() == 0) net.getsockname(listener, report->where);
     group.sync();
     note(group, report, 0, net.accept(group, listener));
-    const Socket near = net.connect(group, report->where);
-    const Socket far = net.accept(group, listener);
+    const Socket near = net.connect(group, report->where, patience());
+    const Socket far = net.accept(group, listener, patience());
     char byte = 0;
     note(group, report, 1, net.recv(group, near, &byte, 1));
     note(group, report, 2, net.peek(group, near, 1).size);
