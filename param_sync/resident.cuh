@@ -40,9 +40,8 @@ __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t 
 /// another rank was lost or too late (ResidentSums::check() names it); -ECANCELED if the host ends all sums.
 __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, std::uint64_t number,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
-  constexpr std::uint64_t kDefaultMs = 60'000;
   __shared__ int result;
-  const gpusock::Deadline until = deadline.is_default() ? gpusock::Deadline::after_ms(kDefaultMs) : deadline.here();
+  const gpusock::Deadline until = executor::begun(deadline);
   __syncthreads();  // all threads have read the result of the previous call
   if (threadIdx.x == 0) {
     result = 0;

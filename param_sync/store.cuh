@@ -30,12 +30,6 @@ namespace param_sync {
 
 namespace store {
 
-/// The deadline of a call that makes several socket calls.
-__device__ inline gpusock::Deadline begun(gpusock::Deadline deadline) {
-  constexpr std::uint64_t kDefaultMs = 60'000;
-  return deadline.is_default() ? gpusock::Deadline::after_ms(kDefaultMs) : deadline.here();
-}
-
 /// Records that the owner of a range is lost, or has not answered by the deadline.
 template <class Group>
 __device__ inline int lose_owner(const Group& group, const Worker& worker, unsigned range, std::int64_t result) {
@@ -62,7 +56,7 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
                            gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
-  const gpusock::Deadline until = store::begun(deadline);
+  const gpusock::Deadline until = executor::begun(deadline);
   const store::RangeInfo& info = worker.ranges[range];
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const std::uint64_t clock = worker.clock_of(range);
@@ -89,7 +83,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
                            gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
-  const gpusock::Deadline until = store::begun(deadline);
+  const gpusock::Deadline until = executor::begun(deadline);
   const store::RangeInfo& info = worker.ranges[range];
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const std::uint64_t clock = worker.clock_of(range);

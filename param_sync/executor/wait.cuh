@@ -14,6 +14,12 @@ using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 /// A word that kernels share with the host.
 using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
+/// The deadline of a kernel's call that waits several times: a minute from now if none is given.
+__device__ inline gpusock::Deadline begun(gpusock::Deadline deadline) {
+  constexpr std::uint64_t kDefaultMs = 60'000;
+  return deadline.is_default() ? gpusock::Deadline::after_ms(kDefaultMs) : deadline.here();
+}
+
 /// Pauses between two looks at a word. Each is twice as long as the one before, up to a limit, so that a long wait
 /// leaves the processor to other work.
 class Backoff {

@@ -25,7 +25,6 @@ struct Connection {
   gpusock::Socket socket = -1;
   std::int32_t rank = -1;
   Phase phase = Phase::idle;
-  Phase then = Phase::idle;      ///< of an answer: the phase that follows
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
   std::uint64_t done = 0;  ///< floats of a push that have come, or words of an answer that are sent
@@ -150,7 +149,7 @@ class ServerLoop {
   /// Tells the worker of a held push if that can never be applied. The worker reads it when it pulls.
   __device__ void end_held(int index) {
     const int lost = clocks(at(index).request.range).push_waits_for_lost(s_.lost);
-    if (lost != kNobody) begin_answer(index, lost, Phase::dropped);
+    if (lost != kNobody) begin_answer(index, lost);
   }
 
   /// Takes what comes, and does nothing with it.
@@ -294,13 +293,13 @@ class ServerLoop {
     const Request& request = at(index).request;
     const int reader = at(index).rank;
     const RangeClocks<Clock> range = clocks(request.range);
-    if (range.may_read(reader, request.clock)) return begin_answer(index, kNobody, Phase::idle);
+    if (range.may_read(reader, request.clock)) return begin_answer(index, kNobody);
     const int lost = range.read_waits_for_lost(reader, request.clock, s_.lost);
-    if (lost != kNobody) begin_answer(index, lost, Phase::idle);
+    if (lost != kNobody) begin_answer(index, lost);
   }
 
-  /// `lost`: the rank to tell of, or kNobody to send the values. `then`: the phase that follows.
-  __device__ void begin_answer(int index, int lost, Phase then) {
+  /// `lost`: the rank to tell of, or kNobody to send the values.
+  __device__ void begin_answer(int index, int lost) {
     Connection& connection = at(index);
     change([&] {
       const unsigned range = connection.request.range;
@@ -312,7 +311,6 @@ class ServerLoop {
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
       connection.done = 0;
       connection.phase = Phase::sending;
-      connection.then = then;
     });
     go_on_sending(index);
   }
@@ -333,7 +331,9 @@ class ServerLoop {
       change([&] { connection.done += count; });
     }
     if (connection.done < all) return watch(index, gpusock::kPollOut);
-    change([&] { connection.phase = connection.then; });
+    // A push is answered only if it can never be applied.
+    const bool dropped = connection.request.kind == RequestKind::push;
+    change([&] { connection.phase = dropped ? Phase::dropped : Phase::idle; });
     watch(index, gpusock::kPollIn);
   }
 
