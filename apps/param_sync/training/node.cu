@@ -49,11 +49,13 @@ bool may_have_told(const Failure& record) {
   return of_peer && (record.error == 0 || record.error == ECONNRESET || record.error == EPIPE);
 }
 
-/// Returns the last word in which a node tells the others of its failure.
+/// Returns the last word in which a node tells the others of its failure. A rank that was told to end is lost, too: the
+/// others may hear of it from this node first.
 LastWord word_of(const Failure& record) {
   const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
                     (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
-                     record.kind == FailureKind::end || record.kind == FailureKind::told);
+                     record.kind == FailureKind::end || record.kind == FailureKind::told ||
+                     record.kind == FailureKind::interrupted);
   return lost ? LastWord{.why = LastWord::Why::lost, .rank = record.rank} : LastWord{};
 }
 

@@ -205,7 +205,7 @@ TEST_P(NodeLastWords, OfOneThatWasToldToEndSaySo) {
   two_.say({.why = Why::interrupted});
   two_.end();
   EXPECT_THAT(failure(), HasSubstr("lost rank 2: it was told to end"));
-  EXPECT_EQ(one_.hear(), "unknown");
+  EXPECT_EQ(one_.hear(), "lost 2");
 }
 
 TEST_P(NodeLastWords, SayThatThisNodeWasToldToEnd) {
