@@ -48,8 +48,9 @@ class Node {
   /// Makes the node end soon what it is doing. Any thread may call it, but no signal handler.
   void request_stop() noexcept;
 
+  struct Impl;  ///< what a node is made of: training/node_impl.cuh
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

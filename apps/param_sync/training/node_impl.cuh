@@ -1,91 +1,69 @@
 #pragma once
-/// @file A node's state. node.cu sets it up and ends it, node_lanes.cu runs its resident lanes, and node_steps.cu
-/// launches the kernels of a step.
+/// @file What all nodes have, however their gradients become weights: the samples, the model, the loop over the steps.
+/// SchemeNode and StoreNode add how ranks exchange gradients and weights.
 
 #include "arithmetic/model.hpp"
-#include "checkpoint/checkpoint.hpp"
-#include "param_sync/executor/executor.hpp"
-#include "plan/exchange_plan.hpp"
+#include "param_sync/executor/handover.cuh"
 #include "plan/plan.hpp"
-#include "training/factor_layers.cuh"
 #include "training/node.hpp"
 #include "training/node_memory.cuh"
-#include "training/watch.cuh"
+#include "training/state.cuh"
 
 #include "gpusock/gpusock.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <string>
+#include <memory>
 #include <vector>
 
 namespace param_sync {
 
 struct Node::Impl {
   Impl(const Config& run, const Dataset& dataset, LossObserver loss_observer);
-  ~Impl();
+  virtual ~Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
-  NodeState state();
-  RunSettings settings() const;
-  void launch_step(std::uint64_t step);
-  void prepare_residents();
-  void launch_residents();
-  executor::Settings exchange_settings() const;
-  template <class Call>
-  void with_layer(int layer, Call call) const;
-  void launch_backward(int layer, std::uint64_t step);
-  void launch_factors(std::uint64_t step, const std::function<void()>& mark);
-  executor::Exchanged exchanged(std::size_t bucket) const;
-  void connect_exchange(const std::vector<gpusock::Endpoint>& peers);
-  void await_residents();
-  std::uint64_t blocks_of(const Bucket& bucket) const;
-  std::uint64_t* marks_of(std::uint64_t step);
-  std::optional<Failure> failure();
-  void evaluate(std::uint64_t step, NodeReport& report);
-  void resume();
-  void write_checkpoint(std::uint64_t step);
+  /// As Node's functions of these names.
+  virtual gpusock::Endpoint listen(const gpusock::Endpoint& at) = 0;
+  virtual void connect(const std::vector<gpusock::Endpoint>& peers) = 0;
+  virtual void request_stop() noexcept = 0;
+  NodeReport train(const ProgressSink& progress);
+
+  /// Launches the kernels that stay until the end of the training.
+  virtual void launch_residents() = 0;
+  /// Launches the kernels of a step, and does not wait for the device.
+  virtual void launch_step(std::uint64_t step) = 0;
+  /// Writes a checkpoint if one is due after so many steps.
+  virtual void save(std::uint64_t /*steps*/) {}
+  /// Waits until the resident kernels have ended, after the last step, and takes leave of the other nodes.
+  virtual void await_residents() = 0;
+  /// Throws NodeFailure if a kernel has failed, or Interrupted if the run was stopped.
+  virtual void check() = 0;
+  /// Collects what the kernels have counted, after all of them have ended without a failure.
+  virtual void finish(NodeReport& report) = 0;
+  /// Adds what this node sends in a step, and would send without a budget.
+  virtual void add_traffic(Progress& now) const = 0;
+  /// What kernels take.
+  virtual NodeState state() = 0;
+
   /// The step's number in this run. Kernels count from 0 in every run; steps count from the beginning of the training.
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
-  void check();
-  void ask_peer(Failure& record) noexcept;
-  void say_last(const LastWord& word) noexcept;
-  void tell(const Loss& loss, const LastWord& word);
-  gpusock::Endpoint address_of(int rank) const;
-  void finish(NodeReport& report);
-  Progress progress(std::chrono::steady_clock::time_point start) const;
-  std::string end_kernels() noexcept;
 
   Config config;
   const Dataset& data;
   LossObserver observer;
   Plan plan;
   int peer_count;
-  std::optional<CheckpointFiles> checkpoints;
   std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it resumes from a checkpoint
 
   gpusock::Context context;
-  // A node has three streams: these two and the lanes' one. On a GPU a process has at most 32 for all of its nodes.
   gpusock::Stream compute{context};
-  gpusock::Stream watching{context};
   std::atomic<bool> stopping{false};
   std::vector<gpusock::Endpoint> addresses;
 
-  ExchangePlan exchange_plan;
-  executor::Executor exchange;
-  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
-  FactorLayers factors;
-  gpusock::DeviceBuffer<std::int32_t> computed;  ///< exchanges that a step without overlap hands over all at once
-  gpusock::Mapped<std::uint64_t> ending;         ///< not 0 once this node has completed its training
-  gpusock::Mapped<Heard> heard;                  ///< by rank: what this node has heard of that node's end
-  gpusock::Mapped<std::uint64_t> said;           ///< not 0 once tell_word() has told the peers
-  std::mutex saying;
-  bool last_said = false;  ///< true once the last word is said, or is being said; `saying` guards it
-
   Model model{context, compute, plan.layout};
   DeviceSamples training;
   DeviceSamples test;
@@ -96,9 +74,19 @@ struct Node::Impl {
   gpusock::Mapped<float> losses;
   gpusock::Mapped<std::uint64_t> step_times_ns;  // when each step's loss was computed
   gpusock::Mapped<Score> score;
-  gpusock::Mapped<float> image;  ///< copy_state() writes it, if there are checkpoints
-  std::uint64_t traced_steps;    ///< how many of this run's first steps are traced
-  gpusock::DeviceBuffer<std::uint64_t> marks;
+
+ protected:
+  /// The state that all nodes share; the caller fills in the other members.
+  NodeState common_state() const;
+
+ private:
+  /// Adds losses, times and counters that all nodes have.
+  void finish_common(NodeReport& report) const;
+  void evaluate(std::uint64_t step, NodeReport& report);
+  Progress progress_since(std::chrono::steady_clock::time_point start) const;
 };
+
+/// A node whose gradients are exchanged by schedules (--scheme).
+std::unique_ptr<Node::Impl> make_scheme_node(const Config& config, const Dataset& data, LossObserver observer);
 
 }  // namespace param_sync

@@ -1,7 +1,7 @@
 // A node's resident lanes: their schedules, their tensors, and when they begin and end.
 #include "param_sync/executor/handover.cuh"
 #include "training/exchange.cuh"
-#include "training/node_impl.cuh"
+#include "training/scheme_node.cuh"
 
 #include <chrono>
 #include <thread>
@@ -9,7 +9,7 @@
 
 namespace param_sync {
 
-executor::Settings Node::Impl::exchange_settings() const {
+executor::Settings SchemeNode::exchange_settings() const {
   executor::Settings settings;
   settings.rank = config.rank;
   settings.ring_bytes = exchange_plan.ring_bytes;
@@ -21,7 +21,7 @@ executor::Settings Node::Impl::exchange_settings() const {
 }
 
 /// Looks for failures while it waits: a block may have failed while another one waits for a rank that does not answer.
-void Node::Impl::connect_exchange(const std::vector<gpusock::Endpoint>& peers) {
+void SchemeNode::connect(const std::vector<gpusock::Endpoint>& peers) {
   constexpr auto kTurn = std::chrono::milliseconds(1);
   addresses = peers;
   exchange.begin_connect(peers, settings());
@@ -34,7 +34,7 @@ void Node::Impl::connect_exchange(const std::vector<gpusock::Endpoint>& peers) {
 }
 
 /// Returns what the lanes of a bucket exchange, and how often it is handed over in a step.
-executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
+executor::Exchanged SchemeNode::exchanged(std::size_t index) const {
   const Bucket& bucket = exchange_plan.buckets[index];
   executor::Exchanged tensor;
   tensor.schedule = index;
@@ -56,7 +56,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
 }
 
 /// Prepares the lanes. Must be called before any kernel runs, and after `first_step` is known.
-void Node::Impl::prepare_residents() {
+void SchemeNode::prepare_residents() {
   std::vector<executor::Exchanged> tensors;
   for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) tensors.push_back(exchanged(i));
   executor::Residence residence;
@@ -74,21 +74,21 @@ void Node::Impl::prepare_residents() {
   exchange.prepare_resident(tensors, residence);
 }
 
-void Node::Impl::launch_residents() {
+void SchemeNode::launch_residents() {
   exchange.start_resident();
   if (peer_count != 0)
     gpusock::launch(context, {.stream = &watching}, watch_nodes, state(), ending.data(), heard.data());
 }
 
 /// Number of blocks that compute a bucket's gradients.
-std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
+std::uint64_t SchemeNode::blocks_of(const Bucket& bucket) const {
   std::uint64_t blocks = 0;
   for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout[layer].blocks();
   return blocks;
 }
 
 /// Ends the resident kernels. All weights have arrived, so they have nothing left to do.
-void Node::Impl::await_residents() {
+void SchemeNode::await_residents() {
   exchange.await_resident();
   check();
   {

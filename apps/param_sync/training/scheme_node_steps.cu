@@ -1,7 +1,7 @@
-// What the host launches: the kernels of a step, a checkpoint, an evaluation.
+// What the host launches: the kernels of a step, and of a checkpoint.
 #include "checkpoint/checkpoint.cuh"
 #include "training/exchange.cuh"
-#include "training/node_impl.cuh"
+#include "training/scheme_node.cuh"
 #include "training/step.cuh"
 #include "training/trace.cuh"
 
@@ -9,7 +9,7 @@ namespace param_sync {
 
 /// Calls `call` with the layer as a NodeLayer, which kernels take.
 template <class Call>
-void Node::Impl::with_layer(int layer, Call call) const {
+void SchemeNode::with_layer(int layer, Call call) const {
   const Layer& at = plan.layout[layer];
   const auto with_kind = [&]<class Kind>(const Kind& kind) {
     call(NodeLayer<Kind>{kind, at.offset, exchange_plan.bucket_of(layer)});
@@ -18,13 +18,12 @@ void Node::Impl::with_layer(int layer, Call call) const {
 }
 
 /// Returns where the times of a step are written; null if the step is not traced.
-std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
+std::uint64_t* SchemeNode::marks_of(std::uint64_t step) {
   const std::size_t each = marks_of_step(plan.layout.size(), plan.layout.size());
   return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * each : nullptr;
 }
 
-/// Launches the kernels of a step, and does not wait for the device.
-void Node::Impl::launch_step(std::uint64_t step) {
+void SchemeNode::launch_step(std::uint64_t step) {
   const NodeState node = state();
   const int layers = plan.layout.size();
   const std::uint64_t clock = clock_of(step);
@@ -66,7 +65,7 @@ void Node::Impl::launch_step(std::uint64_t step) {
 }
 
 /// Launches the kernel that computes a layer's gradients and hands them over, or the one that hands its factors over.
-void Node::Impl::launch_backward(int layer, std::uint64_t step) {
+void SchemeNode::launch_backward(int layer, std::uint64_t step) {
   const NodeState node = state();
   const bool is_first = layer + 1 == plan.layout.size();
   if (factors.has(layer)) {
@@ -84,7 +83,7 @@ void Node::Impl::launch_backward(int layer, std::uint64_t step) {
 }
 
 /// Launches the kernels that make weights from gathered factors.
-void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
+void SchemeNode::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
   const NodeState node = state();
   std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
   for (const int layer : factors.made_here()) {
@@ -104,23 +103,9 @@ void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>&
   }
 }
 
-void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  compute.synchronize();  // a stream may not have room for the launches of steps and of the evaluation
-  check();
-  if (config.rank == 0) {
-    score[0] = {};
-    model.evaluate(test, memory.weights.data(), test_activations, score.data());
-  }
-  compute.synchronize();
-  check();
-  if (config.rank != 0) return;
-  report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
-  report.test_loss = score[0].loss / static_cast<double>(test.visits());
-}
-
-/// Waits for the step's weights and writes a checkpoint. No node ends the next step meanwhile: it needs this node.
-void Node::Impl::write_checkpoint(std::uint64_t step) {
+/// Waits for the step's weights. No node ends the next step meanwhile: it needs this node.
+void SchemeNode::save(std::uint64_t step) {
+  if (!checkpoints || step % config.checkpoint_steps != 0 || step >= plan.steps) return;
   const std::size_t parameters = memory.weights.size(), states = memory.states.size();
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
   gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), parameters, memory.states.data(), states,
