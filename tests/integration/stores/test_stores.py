@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Ranks train with a store, while some are stopped for a while or killed, and an oracle reads their histories.
 
-The oracle knows docs/stores.md ("Clocks", "Histories"), and nothing of the code.
-
 usage: test_stores.py STORE_RANK
 
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
-import collections
 import concurrent.futures
 import json
 import pathlib
@@ -22,6 +19,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from server import LIMIT_S, SEED, main  # noqa: E402
+from store_oracle import objections  # noqa: E402
 
 LINKS = ("p2p", "tcp")
 CLOCKS = ("bsp", "ssp:2", "async")
@@ -32,65 +30,6 @@ FOR_EVER = 3 * 10**8
 SIZES = (20_000, 4, 7, 10, 13)  # of the ranges
 SILENCE_S = 0.02  # a rank stays stopped until the others have said nothing for so long
 AT_ONCE = 2  # stores
-
-
-def staleness_of(clock):
-    """How many pushes of each other worker a read may miss; None: any number."""
-    if clock == "async":
-        return None
-    return 0 if clock == "bsp" else int(clock[len("ssp:"):])
-
-
-def wrong_counts(event, made, before, total, staleness):
-    """What is wrong with `seen` of a read. `before`: of the read before it; `total`: what each worker has pushed in all."""
-    seen, worker = event["seen"], event["worker"]
-    if len(seen) != len(total):
-        yield "another number of workers"
-        return
-    for other, count in enumerate(seen):
-        if count < before[other]:
-            yield "a push is gone"
-        if count > total[other]:
-            yield "a push that nobody made"
-        if other == worker and count > made:
-            yield "an own push before it was made"
-        if other == worker and count < made:
-            yield "an own push is missing"
-        if other != worker and staleness is not None and count < made - staleness:
-            yield "too stale"
-        if other != worker and staleness == 0 and count > made:
-            yield "too new"
-
-
-def have_an_order(all_seen):
-    """True if reads of a range may have been answered one after the other, while its owner took pushes."""
-    in_order = sorted(all_seen, key=sum)
-    return all(a <= b for first, second in zip(in_order, in_order[1:]) for a, b in zip(first, second))
-
-
-def objections(histories, clock):
-    """What is wrong with the histories of all workers if they have kept this clock."""
-    pushes = collections.Counter((event["worker"], *event["keys"]) for events in histories for event in events if event["op"] == "push")
-    read = collections.defaultdict(list)
-    found = []
-    for worker, events in enumerate(histories):
-        made = collections.Counter()
-        before = collections.defaultdict(lambda: [0] * len(histories))
-        for event in events:
-            keys = tuple(event["keys"])
-            made[keys] += event["op"] == "push"
-            wrong = []
-            if event["worker"] != worker:
-                wrong.append("another worker's line")
-            if event["clock"] != made[keys]:
-                wrong.append("the clock does not count pushes")
-            if event["op"] == "read":
-                total = [pushes[(other, *keys)] for other in range(len(histories))]
-                wrong += wrong_counts(event, made[keys], before[keys], total, staleness_of(clock))
-                before[keys] = event["seen"]
-                read[keys].append(event["seen"])
-            found += [(what, event) for what in wrong]
-    return found + [("reads without an order", keys) for keys, all_seen in read.items() if not have_an_order(all_seen)]
 
 
 def bsp_weights(steps):
