@@ -37,6 +37,11 @@ __device__ inline std::uint64_t hand_over(ExchangeWords& words) {
   return DeviceWord(words.ready).fetch_add(1, cuda::memory_order_release);  // L9, pairs with L10
 }
 
+/// True if so many blocks have written their gradients, in all steps together. One thread.
+__device__ inline bool has_gradients(ExchangeWords& words, std::uint64_t blocks) {
+  return DeviceWord(words.ready).load(cuda::memory_order_acquire) >= blocks;  // L10, pairs with L9
+}
+
 /// True if the weights of `steps` steps are there. One thread.
 __device__ inline bool has_version(ExchangeWords& words, std::uint64_t steps) {
   return DeviceWord(words.version).load(cuda::memory_order_acquire) >= steps;  // L13, pairs with L12

@@ -61,4 +61,16 @@ GPUSOCK_FN inline void end_compute(ExchangeTimes& times, std::uint64_t now_ns) {
   DeviceWord(times.computing).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);  // one less
 }
 
+/// Counts that one of a tensor's `lanes` has ended a step. The last lane publishes the version. `tensors`: how many
+/// tensors are exchanged in a step. One thread calls it, after a barrier.
+__device__ inline void end_step(ExchangeWords& words, std::uint64_t lanes, std::uint64_t step, ExchangeTimes& times,
+                                int tensors) {
+  const DeviceWord ended(words.lanes_ended);
+  if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != lanes * (step + 1)) return;  // L11
+  // relaxed: as all of ExchangeTimes
+  const std::uint64_t versions = DeviceWord(times.versions).fetch_add(1, cuda::memory_order_relaxed) + 1;
+  if (versions % static_cast<std::uint64_t>(tensors) == 0) end_communication(times, gpusock::clock_ns());
+  DeviceWord(words.version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
+}
+
 }  // namespace param_sync::executor

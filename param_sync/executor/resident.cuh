@@ -10,9 +10,7 @@ namespace param_sync::executor {
 
 /// The block waits for the gradients of a step. There is no deadline: other kernels compute them. Block-collective.
 __device__ inline bool await_gradients(const Exchange& exchange, std::uint64_t step) {
-  const DeviceWord ready(exchange.words->ready);
-  const std::uint64_t wanted = exchange.ready_per_step * (step + 1);
-  return block_awaits([&] { return ready.load(cuda::memory_order_acquire) >= wanted; },  // L10, pairs with L9
+  return block_awaits([&] { return has_gradients(*exchange.words, exchange.ready_per_step * (step + 1)); },
                       [&] { return has_failed(exchange.run); });
 }
 
@@ -39,17 +37,6 @@ struct Traffic {
     DeviceWord(words.pulled_bytes).fetch_add(received[1], cuda::memory_order_relaxed);
   }
 };
-
-/// Counts that a lane has ended a step. The last lane publishes the version. One thread calls it, after a barrier.
-__device__ inline void end_step(const Exchange& exchange, std::uint64_t step, ExchangeTimes& times, int exchanges) {
-  const std::uint64_t all = static_cast<std::uint64_t>(exchange.run.lane_count) * (step + 1);
-  const DeviceWord ended(exchange.words->lanes_ended);
-  if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != all) return;  // L11
-  // relaxed: as all of ExchangeTimes
-  const std::uint64_t versions = DeviceWord(times.versions).fetch_add(1, cuda::memory_order_relaxed) + 1;
-  if (versions % static_cast<std::uint64_t>(exchanges) == 0) end_communication(times, gpusock::clock_ns());
-  DeviceWord(exchange.words->version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
-}
 
 /// How much a lane has done in all steps.
 struct LaneCounts {
@@ -138,7 +125,7 @@ __device__ inline void run_steps(const Exchange* exchanges, int index, int count
     __syncthreads();  // the whole block's writes come before its first thread's L11
     if (threadIdx.x != 0) continue;
     of_lane.traffic().count(*exchange.words);
-    end_step(exchange, step, times, count);
+    end_step(*exchange.words, static_cast<std::uint64_t>(exchange.run.lane_count), step, times, count);
   }
 }
 

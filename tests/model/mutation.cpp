@@ -46,7 +46,7 @@ constexpr Instead kInstead[] = {
     {"param_sync/executor/lane.cuh", "L1", Weakening::left_out, "another lane may go on later"},
     {"param_sync/executor/lane.cuh", "the next run's kernel", Weakening::left_out, "that kernel comes later"},
     {"param_sync/executor/lane.cuh", "L7, pairs with L8", Weakening::left_out, "the host may hear later"},
-    {"param_sync/executor/resident.cuh", "L12, pairs with L13", Weakening::left_out, "a version may be told later"},
+    {"param_sync/executor/handover.cuh", "L12, pairs with L13", Weakening::left_out, "a version may be told later"},
     {"param_sync/executor/admission/credits.cuh", "wanted.store(", Weakening::left_out, "others may give way later"},
     {"param_sync/executor/resident.cuh", "positions", Weakening::left_out, "how far a lane is may be told later"},
     {"param_sync/wire/failure_record.cuh", "F2, pairs with F3", Weakening::left_out, "a failure may be told later"},
