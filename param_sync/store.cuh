@@ -77,10 +77,13 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
 /// Asks the owner for a range of weights, and waits until the store's clock allows that this rank reads them. Returns 0
 /// when they are in `weights`.
 ///
+/// `seen` is null, or memory for a number of each rank, which all threads of the group share: then it says, by rank,
+/// how many of its pushes the weights contain at least.
+///
 /// Errors: those of push(), and -ECONNRESET (a worker is lost whose push the weights must contain).
 template <class Group>
 __device__ inline int pull(const Group& group, const StoreHandle& handle, unsigned range, float* weights,
-                           gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+                           std::uint64_t* seen, gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
@@ -109,9 +112,19 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   const auto ranks = static_cast<std::uint64_t>(worker.ranks);
   if (const int error = receive(head.seen, ranks * sizeof(std::uint64_t)); error != 0) return error;
   if (const int error = receive(weights, info.floats * sizeof(float)); error != 0) return error;
-  if (group.thread_rank() == 0) store::note(worker, range, clock, head.seen);
+  if (group.thread_rank() == 0) {
+    store::note(worker, range, clock, head.seen);
+    for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
+  }
   group.sync();
   return 0;
+}
+
+/// As the call with `seen`, which is null.
+template <class Group>
+__device__ inline int pull(const Group& group, const StoreHandle& handle, unsigned range, float* weights,
+                           gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  return pull(group, handle, range, weights, nullptr, deadline);
 }
 
 }  // namespace param_sync

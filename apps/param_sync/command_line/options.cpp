@@ -6,6 +6,7 @@
 #include "plan/plan.hpp"
 #include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/schedule/schemes.hpp"
+#include "param_sync/store/clock/clock.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -70,6 +71,16 @@ std::uint64_t step_from(const std::string& text) {
 /// Says what is wrong with --resume; empty if nothing is.
 std::string resume_problem(const std::string& text) {
   return text == "latest" || step_from(text) != 0 ? "" : "'" + text + "' is neither latest nor a step from 1 on";
+}
+
+/// Says what is wrong with --sync; empty if nothing is.
+std::string sync_problem(const std::string& text) {
+  try {
+    clock_of(text);
+    return "";
+  } catch (const gpusock::Error&) {
+    return "'" + text + "' is neither bsp, ssp:S (weights miss at most S pushes of each node) nor async";
+  }
 }
 
 constexpr const char* kMeasured = "measured";
@@ -140,6 +151,12 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              "when there is room",
              1, kBudgetBytesMax)
       .shown_default("any number");
+  arguments
+      .text("--sync", config.sync,
+            "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
+            "pushes of each other node) or async (docs/stores.md)")
+      .shown_default("by --scheme, bulk-synchronous")
+      .check(sync_problem);
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
@@ -166,6 +183,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
                  "Write what each node did when here, by layer and lane; opens in https://ui.perfetto.dev");
   arguments.number("--trace-steps", texts.trace_steps, "Steps in the trace: the first ones", 1, kTraceStepsMax)
       .shown_default(std::to_string(config.trace_steps));
+  arguments.text("--history", config.history_file,
+                 "With --sync, write all pushes and pulls here, as lines of JSON (docs/stores.md)");
   arguments.text("--save-weights", config.weights_file, "Write the final weights here, in a safetensors file");
   arguments.number("--control-fd", config.control_fd, "How a cluster talks to its nodes", 0, kDescriptorMax).hidden();
 }
@@ -214,6 +233,7 @@ std::string problem_of_files(const Config& config) {
   const std::pair<const char*, const std::string&> files[] = {{"--json", config.json_file},
                                                               {"--series", config.series_file},
                                                               {"--trace", config.trace_file},
+                                                              {"--history", config.history_file},
                                                               {"--save-weights", config.weights_file}};
   for (const auto& [option, file] : files) {
     for (const auto& [earlier, name] : files) {
@@ -221,6 +241,27 @@ std::string problem_of_files(const Config& config) {
       if (file.empty() || name.empty() || !overwrite_each_other(name, file)) continue;
       return fmt::format("{} and {} name the same file, {}: give each one of its own", earlier, option, file);
     }
+  }
+  return "";
+}
+
+/// Says what does not go with --sync; empty if nothing is.
+std::string problem_of_sync(const Config& config) {
+  if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
+  const std::pair<const char*, bool> others[] = {{"--serial", config.serial},
+                                                 {"--scheme", config.scheme != kDefaultScheme},
+                                                 {"--fuse", config.fuse_bytes != 0},
+                                                 {"--credits", config.credits != 0},
+                                                 {"--budget", config.budget_bytes != 0},
+                                                 {"--no-priority", !config.priority},
+                                                 {"--no-overlap", !config.overlap},
+                                                 {"--checkpoint", !config.checkpoint_folder.empty()},
+                                                 {"--trace", !config.trace_file.empty()}};
+  for (const auto& [option, given] : others) {
+    if (given) return fmt::format("--sync and {} exclude each other: give one of them", option);
+  }
+  if (!config.history_file.empty() && config.launch) {
+    return "--history is not for nodes that a launcher starts: each would write the same file";
   }
   return "";
 }
@@ -262,6 +303,7 @@ std::string misuse(const Config& config) {
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
+  if (const std::string problem = problem_of_sync(config); !problem.empty()) return problem;
   if (const std::string problem = problem_of_files(config); !problem.empty()) return problem;
   if (config.control_fd >= 0) return config.rank < 0 ? "--control-fd needs --rank" : "";
   if (config.rank < 0 && !config.peers.empty()) return "--peers is for one node started by hand: give its --rank too";
@@ -350,6 +392,8 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
+  if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
+  if (!config.history_file.empty()) arguments.insert(arguments.end(), {"--history", config.history_file});
   return arguments;
 }
 

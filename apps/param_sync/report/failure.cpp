@@ -59,6 +59,8 @@ std::string field_name(RunSetting field) {
       return "--scheme (or --prices, by which auto chooses)";
     case RunSetting::transfer:
       return "--fuse, --credits or --budget";
+    case RunSetting::sync:
+      return "--sync";
     case RunSetting::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
     case RunSetting::rank:
@@ -75,7 +77,7 @@ std::string mismatch(const Failure& failure, const Layout& layout) {
   std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);
   const bool hashes = failure.field == RunSetting::model || failure.field == RunSetting::data ||
                       failure.field == RunSetting::optimizer || failure.field == RunSetting::transfer ||
-                      failure.field == RunSetting::rank;
+                      failure.field == RunSetting::sync || failure.field == RunSetting::rank;
   if (failure.field == RunSetting::scheme) {
     text += ": " + describe_difference(failure.theirs, failure.ours, layout);
   } else if (!hashes) {
@@ -130,6 +132,10 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
       return text + who + at + " sent a message that cannot come here: are both the same version?";
     case FailureKind::late:
       return text + "waited too long for the other nodes; raise --timeout if they are only slow";
+    case FailureKind::store:
+      return text + "a push to the store, or a pull, has failed";
+    case FailureKind::behind:
+      return text + who + " has pushed nothing more in time; raise --timeout if it is only slow";
     case FailureKind::none:
       break;
   }

@@ -28,6 +28,8 @@ enum class FailureKind : std::uint32_t {
   interrupted,  ///< a peer was told to end
   protocol,     ///< a peer sent a message that is invalid here
   late,         ///< what a kernel waited for did not happen in time; no particular peer is to blame
+  store,        ///< a push to the store, or a pull, has failed; the store says why
+  behind,       ///< a peer has made no push in time that the last weights need
 };
 
 /// The settings that all nodes of a run must share, in the order in which they are compared.
@@ -44,6 +46,7 @@ enum class RunSetting : std::uint32_t {
   scheme,      ///< of each layer
   transfer,    ///< --fuse, --credits, --budget
   first_step,  ///< the step that --resume has found
+  sync,        ///< --sync
   rank         ///< not a setting: two nodes claim one rank, or a node listens at another one's address
 };
 

@@ -58,7 +58,7 @@ double per_step(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::
 }
 
 /// True if layers are exchanged, each by its scheme.
-bool has_schemes(const Config& config) { return !config.serial; }
+bool has_schemes(const Config& config) { return !config.serial && config.sync.empty(); }
 
 std::string traffic_table(const RunReport& run) {
   const bool has_column = has_schemes(run.config);
@@ -103,6 +103,10 @@ std::string division_of_work(const Config& config) {
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
+  if (!config.sync.empty()) {
+    return fmt::format("{} nodes: each computed gradients {}, pushed them to a store, and pulled weights from it",
+                       config.nodes, samples);
+  }
   if (schedule::moves(config.scheme, schedule::Moves::factors_to_all)) {
     return fmt::format(
         "{} nodes: each sent the factors of its gradients {} to all others, and made the sum of all of them",
@@ -134,6 +138,34 @@ std::string budget_line(const RunReport& run) {
   const auto steps = static_cast<double>(total(run.nodes, &NodeReport::steps));
   return fmt::format("budget {} bytes a step of a node, {:.0f} sent\n", run.config.budget_bytes,
                      static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
+}
+
+/// Adds up how many pulls have lagged by how many pushes.
+std::vector<std::uint64_t> lags_of(const std::vector<NodeReport>& nodes) {
+  std::vector<std::uint64_t> all;
+  for (const NodeReport& node : nodes) {
+    all.resize(std::max(all.size(), node.staleness.size()));
+    for (std::size_t lag = 0; lag < node.staleness.size(); ++lag) all[lag] += node.staleness[lag];
+  }
+  return all;
+}
+
+/// The longest lag of a pull.
+std::size_t staleness_of(const std::vector<NodeReport>& nodes) {
+  const std::vector<std::uint64_t> lags = lags_of(nodes);
+  return lags.empty() ? 0 : lags.size() - 1;
+}
+
+std::string staleness_line(const RunReport& run) {
+  if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
+  const std::vector<std::uint64_t> lags = lags_of(run.nodes);
+  double pulls = 0, sum = 0;
+  for (std::size_t lag = 0; lag < lags.size(); ++lag) {
+    pulls += static_cast<double>(lags[lag]);
+    sum += static_cast<double>(lag) * static_cast<double>(lags[lag]);
+  }
+  return fmt::format("staleness {:.2f} steps on average, {} at most ({})\n", pulls == 0 ? 0 : sum / pulls,
+                     staleness_of(run.nodes), run.config.sync);
 }
 
 /// Says which share of the gradients the computing kernels wrote into the rings; empty if no gradients were sent.
@@ -203,7 +235,7 @@ std::string RunReport::summary() const {
         "communication hidden behind compute {:.0f} %  (of {:.2f} s a node; in {:.2f} s no kernel computed)\n",
         100 * hidden_share(), seconds_a_node(nodes, &NodeReport::communicating_ns),
         seconds_a_node(nodes, &NodeReport::exposed_ns));
-    text += fmt::format("staleness 0 steps (BSP)\n");
+    text += staleness_line(*this);
     text += in_place_line(*this);
     text += budget_line(*this);
   }
@@ -228,7 +260,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gat
                                    in_place_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, exposed_ns,
                                    step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
-                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
+                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -264,16 +296,16 @@ nlohmann::json RunReport::json() const {
                       {"pulled_bytes", traffic.pulled_bytes},
                       {"published_bytes", traffic.published_bytes},
                       {"in_place_bytes", traffic.in_place_bytes},
-                      {"scheme", config.serial ? "" : chosen.scheme},
-                      {"why", config.serial ? "" : chosen.why}});
+                      {"scheme", has_schemes(config) ? chosen.scheme : ""},
+                      {"why", has_schemes(config) ? chosen.why : ""}});
   }
   nlohmann::json node_reports = nlohmann::json::array();
   for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
   const NodeReport& first = nodes.front();
   return {{"program", "param_sync"},
           {"device", device},
-          {"consistency", "bsp"},
-          {"staleness", 0},
+          {"consistency", config.sync.empty() ? "bsp" : config.sync},
+          {"staleness", staleness_of(nodes)},
           {"mode", config.serial       ? "serial"
                    : config.in_process ? "in-process"
                    : config.rank >= 0  ? "rank"
@@ -285,7 +317,7 @@ nlohmann::json RunReport::json() const {
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"link", gpusock::to_string(config.link)},
-          {"scheme", config.scheme},
+          {"scheme", config.sync.empty() ? config.scheme : ""},
           {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},
           {"budget_bytes", config.budget_bytes},
           {"first_step", first.first_step},
@@ -314,6 +346,11 @@ nlohmann::json RunReport::json() const {
 void RunReport::write_files() const {
   if (!config.json_file.empty()) gpusock::program::write_file(config.json_file, json().dump(1) + "\n");
   if (!config.trace_file.empty()) gpusock::program::write_file(config.trace_file, trace_text(nodes, schemes()));
+  if (!config.history_file.empty()) {
+    std::string lines;
+    for (const NodeReport& node : nodes) lines += node.history;
+    gpusock::program::write_file(config.history_file, lines);
+  }
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();
   const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;

@@ -41,6 +41,9 @@ struct NodeCounters {
   std::uint64_t p2p_tx_bytes = 0;
   std::uint64_t verbs_tx_bytes = 0;
   std::uint64_t fabric_tx_bytes = 0;
+  /// With --sync, by lag: how many pulls of a range have missed so many pushes of another node, counted from this
+  /// node's own clock (as many as that, or more: the last one); empty: none was counted.
+  std::vector<std::uint64_t> staleness;
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 
@@ -49,6 +52,7 @@ struct NodeReport : NodeCounters {
   std::vector<float> losses;       ///< by step: mean over this node's samples
   double test_loss = 0;            ///< mean over the test set, after the last epoch
   std::vector<TraceSpan> trace;    ///< if it was asked for; not in JSON
+  std::string history;             ///< likewise: pushes and pulls, as lines of JSON
 };
 
 /// A run: what was asked for and what its nodes report.

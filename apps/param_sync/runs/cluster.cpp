@@ -120,6 +120,7 @@ class Cluster {
       if (message->contains("report")) {
         node.report = node_report_from(message->at("report"));
         node.report->trace = trace_spans_from(message->at("trace"));
+        node.report->history = message->at("history").get<std::string>();
         message->at("widths").get_to(node.widths);
       }
       if (message->contains("progress")) show(static_cast<int>(rank), message->at("progress"));
@@ -136,11 +137,20 @@ class Cluster {
   }
 
   void lose(NodeProcess& node, const Loss& loss) {
+    if (!failed_ && loss.cause == Loss::Cause::lost) tell_stopped();
     node.lost_a_node = true;
     node.reported_progress = loss.step_progress.has_value();
     fail(loss);
     if (losses_.stalled())
       give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; a silent node is suspected
+  }
+
+  /// Names the nodes that are stopped: others may have given up because of them, and do not know that.
+  void tell_stopped() const {
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      if (!nodes_[rank].stopped_at || nodes_[rank].exited) continue;
+      fmt::print(stderr, "param_sync: rank {} was stopped by a signal, and is not continued yet\n", rank);
+    }
   }
 
   /// Prints the cause of a stall. One node's message says only which node it waited for, and all of them wait. What

@@ -93,6 +93,7 @@ int train_and_report(const Config& config, ControlSocket& control, std::atomic<i
   }
   control.send({{"report", to_json(trained.report)},
                 {"trace", to_json(trained.report.trace)},
+                {"history", trained.report.history},
                 {"widths", layer_widths(config, data)}});
   return 0;
 }

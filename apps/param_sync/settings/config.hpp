@@ -36,6 +36,7 @@ struct Config {
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
   std::string scheme = kDefaultScheme;  ///< how gradients are exchanged: layer_schemes.hpp
+  std::string sync;                     ///< the clock of the store through which gradients go; empty: by `scheme`
   ExchangePrices prices;
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes
@@ -60,6 +61,7 @@ struct Config {
   std::string trace_file;
   std::uint64_t trace_steps = 10;  ///< how many of this run's first steps are traced
   std::string weights_file;
+  std::string history_file;
 
   /// True if this program is to start several nodes on one GPU, that of GPUSOCK_GPU: they must run in one process.
   /// Kernels of several processes take turns on a GPU, so that nodes which wait for each other would also wait for

@@ -7,12 +7,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 namespace param_sync {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+// How long a node without an observer waits after a loss before it closes its sockets. Meanwhile the others see which
+// node was lost first.
+constexpr auto kLinger = std::chrono::milliseconds(300);
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -44,6 +49,11 @@ NodeState Node::Impl::common_state() const {
   node.rank = config.rank;
   node.times = exchange_times.data();
   return node;
+}
+
+void Node::Impl::linger() const {
+  if (observer.await_others) return observer.await_others();
+  std::this_thread::sleep_for(kLinger);
 }
 
 NodeReport Node::Impl::train(const ProgressSink& progress) {
@@ -130,7 +140,7 @@ void Node::Impl::finish_common(NodeReport& report) const {
 }
 
 Node::Node(const Config& config, const Dataset& data, LossObserver observer)
-    : impl_(make_scheme_node(config, data, std::move(observer))) {}
+    : impl_((config.sync.empty() ? make_scheme_node : make_store_node)(config, data, std::move(observer))) {}
 Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) { return impl_->listen(at); }

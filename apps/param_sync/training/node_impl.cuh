@@ -78,6 +78,8 @@ struct Node::Impl {
  protected:
   /// The state that all nodes share; the caller fills in the other members.
   NodeState common_state() const;
+  /// Waits until the other nodes have seen which node was lost first, or for a moment if nobody observes that.
+  void linger() const;
 
  private:
   /// Adds losses, times and counters that all nodes have.
@@ -88,5 +90,7 @@ struct Node::Impl {
 
 /// A node whose gradients are exchanged by schedules (--scheme).
 std::unique_ptr<Node::Impl> make_scheme_node(const Config& config, const Dataset& data, LossObserver observer);
+/// A node whose gradients go through a store (--sync).
+std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer);
 
 }  // namespace param_sync

@@ -24,6 +24,7 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
   at(RunSetting::transfer) = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
                                    config.fuse_bytes | static_cast<std::uint64_t>(config.credits) << 32);
   at(RunSetting::first_step) = first_step;
+  at(RunSetting::sync) = config.sync.empty() ? 0 : fnv1a(config.sync.data(), config.sync.size());
   return settings;
 }
 

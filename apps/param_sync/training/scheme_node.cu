@@ -14,10 +14,6 @@
 namespace param_sync {
 namespace {
 
-// How long a node without an observer waits after a loss before it closes its sockets. Meanwhile the others see which
-// node was lost first.
-constexpr auto kLinger = std::chrono::milliseconds(300);
-
 constexpr auto kSayingTurn = std::chrono::microseconds(100);
 
 using SteadyClock = std::chrono::steady_clock;
@@ -203,8 +199,7 @@ gpusock::Endpoint SchemeNode::address_of(int rank) const {
 void SchemeNode::tell(const Loss& loss, const LastWord& word) {
   if (observer.tell) observer.tell(loss);
   say_last(word);
-  if (observer.await_others) return observer.await_others();
-  std::this_thread::sleep_for(kLinger);
+  linger();
 }
 
 void SchemeNode::check() {

@@ -1,0 +1,186 @@
+#pragma once
+/// @file The kernels that exchange gradients and weights through a store (StoreNode): they meet the kernels that
+/// compute by the words of param_sync/executor/exchange_words.cuh, as lanes of schedules do.
+
+#include "param_sync/executor/handover.cuh"
+#include "param_sync/store.cuh"
+#include "training/state.cuh"
+
+#include <cerrno>
+#include <cstdint>
+
+namespace param_sync {
+
+/// A range of the store: a part of a layer.
+struct StorePart {
+  std::uint32_t range = 0;
+  std::int32_t layer = 0;
+  std::uint64_t begin = 0;   ///< index of its first parameter in the model
+  std::uint64_t floats = 0;  ///< how many parameters it has
+};
+
+/// What the blocks take that push and pull; by value. Pointers point to device memory.
+struct StoreMoves {
+  static constexpr std::uint64_t kLagsMax = 64;  ///< lags are counted up to this one, which also counts longer ones
+  StoreHandle store;
+  const StorePart* parts = nullptr;       ///< by owner, then by layer
+  const std::uint32_t* first = nullptr;   ///< by owner: its first part; and how many parts there are
+  const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
+  std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
+  std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
+  std::uint64_t steps = 0;
+  std::uint64_t timeout_ns = 0;  ///< of a push and of a pull; and how long a slower rank may push nothing at the end
+};
+
+/// Computes a layer's gradients, and hands them to the blocks that push.
+template <class Kind>
+static __global__ void backward_to_store(NodeState node, NodeLayer<Kind> layer, const float* input, const float* delta,
+                                         std::uint32_t batch, bool is_first) {
+  if (!going_on(node)) return;
+  backward_parameters(layer.kind, blockIdx.x, input, delta, batch, node.gradients + layer.offset);
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x != 0) return;
+  executor::has_computed(*node.times, gpusock::clock_ns());
+  if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
+  executor::hand_over(node.exchanges[layer.exchange]);
+}
+
+/// Pushes and pulls the ranges of one owner. One block.
+class OwnersMoves {
+ public:
+  __device__ OwnersMoves(const NodeState& node, const StoreMoves& moves, unsigned owner)
+      : node_(node),
+        moves_(moves),
+        first_(moves.first[owner]),
+        end_(moves.first[owner + 1]),
+        seen_(moves.seen + static_cast<std::size_t>(owner) * static_cast<std::size_t>(node.nodes)) {}
+
+  /// Until all steps are done, or the run ends.
+  __device__ void run() {
+    for (std::uint64_t step = 0; step < moves_.steps; ++step) {
+      if (!push_all(step) || !pull_all(step)) return;
+    }
+  }
+
+ private:
+  /// The last layer's gradients come first.
+  __device__ bool push_all(std::uint64_t step) {
+    for (std::uint32_t i = end_; i-- > first_;) {
+      const StorePart& part = moves_.parts[i];
+      executor::ExchangeWords& words = node_.exchanges[part.layer];
+      const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
+      if (!wait_until(node_, [&] { return executor::has_gradients(words, blocks); })) return false;
+      if (!succeeded(push(block_, moves_.store, part.range, node_.gradients + part.begin, deadline()))) return false;
+      count(words.pushed_bytes, sizeof(store::Request) + part.floats * sizeof(float));
+    }
+    return true;
+  }
+
+  /// The next step needs the first layer's weights first. After the last step, the last layer's pushes are complete
+  /// first.
+  __device__ bool pull_all(std::uint64_t step) {
+    const bool is_last = step + 1 == moves_.steps;
+    for (std::uint32_t i = first_; i < end_; ++i) {
+      const bool goes_on = is_last ? pull_final(moves_.parts[first_ + end_ - 1 - i])
+                                   : pull_part(moves_.parts[i], step + 1);
+      if (!goes_on) return false;
+    }
+    return true;
+  }
+
+  __device__ bool pull_part(const StorePart& part, std::uint64_t clock) {
+    if (!pull_once(part)) return false;
+    if (threadIdx.x != 0) return true;
+    count_lags(clock);
+    publish(part, clock);
+    return true;
+  }
+
+  __device__ bool pull_once(const StorePart& part) {
+    if (!succeeded(pull(block_, moves_.store, part.range, node_.weights + part.begin, seen_, deadline()))) return false;
+    const std::uint64_t ranks = static_cast<std::uint64_t>(node_.nodes);
+    count(node_.exchanges[part.layer].pulled_bytes,
+          sizeof(store::Answer) + ranks * sizeof(std::uint64_t) + part.floats * sizeof(float));
+    return true;
+  }
+
+  /// The weights that the training ends with contain all pushes of all ranks. Ranks that are slower may take any time,
+  /// as long as they push.
+  __device__ bool pull_final(const StorePart& part) {
+    constexpr std::uint64_t kPauseNs = 5'000'000;
+    __shared__ std::uint64_t all;
+    std::uint64_t before = 0, since_ns = gpusock::clock_ns();
+    for (;;) {
+      if (!pull_once(part)) return false;
+      if (threadIdx.x == 0) {
+        all = 0;
+        for (int rank = 0; rank < node_.nodes; ++rank) all += seen_[rank];
+      }
+      __syncthreads();
+      if (all == moves_.steps * static_cast<std::uint64_t>(node_.nodes)) break;
+      const std::uint64_t now_ns = gpusock::clock_ns();
+      if (all != before) since_ns = now_ns;
+      before = all;
+      const bool late = threadIdx.x == 0 && now_ns - since_ns > moves_.timeout_ns;
+      if (late) fail(node_, {FailureKind::behind, slowest(), ETIMEDOUT});
+      const std::uint64_t until_ns = now_ns + kPauseNs;
+      if (!wait_until(node_, [&] { return gpusock::clock_ns() >= until_ns; }) || !going_on(node_)) return false;
+    }
+    if (threadIdx.x == 0) publish(part, moves_.steps);
+    return true;
+  }
+
+  /// The rank of which the fewest pushes have come. One thread.
+  __device__ std::int32_t slowest() const {
+    std::int32_t least = 0;
+    for (std::int32_t rank = 1; rank < node_.nodes; ++rank) {
+      if (seen_[rank] < seen_[least]) least = rank;
+    }
+    return least;
+  }
+
+  /// Counts by how many pushes the weights that were pulled lag behind this rank's own clock. One thread.
+  __device__ void count_lags(std::uint64_t clock) {
+    for (int rank = 0; rank < node_.nodes; ++rank) {
+      if (rank == node_.rank) continue;
+      const std::uint64_t lag = seen_[rank] < clock ? clock - seen_[rank] : 0;
+      add(moves_.lags[min(lag, StoreMoves::kLagsMax)], 1);
+    }
+  }
+
+  __device__ void count(std::uint64_t& word, std::uint64_t bytes) const {
+    if (threadIdx.x == 0) add(word, bytes);
+  }
+
+  /// relaxed: it is read when all kernels have ended. One thread.
+  __device__ static void add(std::uint64_t& word, std::uint64_t what) {
+    executor::DeviceWord(word).fetch_add(what, cuda::memory_order_relaxed);
+  }
+
+  /// Counts that the part has the weights of `clock`. One thread.
+  __device__ void publish(const StorePart& part, std::uint64_t clock) {
+    executor::end_step(node_.exchanges[part.layer], static_cast<std::uint64_t>(node_.nodes), clock - 1, *node_.times,
+                       node_.exchange_count);
+  }
+
+  /// Block-collective.
+  __device__ bool succeeded(int error) {
+    if (error != 0 && threadIdx.x == 0) fail(node_, FailureKind::store, -1, -error);
+    return error == 0;
+  }
+
+  __device__ gpusock::Deadline deadline() const { return gpusock::Deadline::after_ns(moves_.timeout_ns); }
+
+  const NodeState& node_;
+  const StoreMoves& moves_;
+  std::uint32_t first_, end_;
+  std::uint64_t* seen_;
+  cooperative_groups::thread_block block_ = gpusock::this_block();
+};
+
+/// Resident: a block for each owner. Ends when all steps are done, or the run ends.
+static __global__ void exchange_through_store(NodeState node, StoreMoves moves) {
+  OwnersMoves(node, moves, blockIdx.x).run();
+}
+
+}  // namespace param_sync

@@ -1,0 +1,282 @@
+#include "training/store_node.cuh"
+
+#include "plan/exchange_plan.hpp"
+#include "training/run_settings.hpp"
+#include "training/step.cuh"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+namespace param_sync {
+namespace {
+
+#if defined(GPUSOCK_DEVICE_CPU)
+constexpr unsigned kThreads = 1;  // threads of a block share one processor
+#else
+constexpr unsigned kThreads = 256;
+#endif
+
+/// Events of a range after its last push: pulls until the weights contain all ranks' pushes.
+constexpr std::size_t kLastPulls = 64;
+
+std::uint64_t ns_of(double seconds) { return static_cast<std::uint64_t>(seconds * 1e9); }
+
+GroupOptions group_options(const Config& config) {
+  GroupOptions options;
+  options.connect_timeout_ns = ns_of(config.connect_timeout_s());
+  return options;
+}
+
+constexpr std::size_t kSettingWords = 2 * std::tuple_size_v<RunSettings>;  // of four bytes, of one rank
+
+}  // namespace
+
+StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer)
+    : Impl(run, dataset, std::move(loss_observer)),
+      group(context, run.rank, run.nodes, group_options(run)),
+      words(context, plan.layout.layers.size()),
+      blocks(context, plan.layout.layers.size()),
+      parts(context, range_count()),
+      first_parts(context, static_cast<std::size_t>(run.nodes) + 1),
+      lags(context, StoreMoves::kLagsMax + 1),
+      seen(context, static_cast<std::size_t>(run.nodes) * static_cast<std::size_t>(run.nodes)),
+      compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)) {
+  std::vector<std::uint64_t> of_layers;
+  of_layers.reserve(plan.layout.layers.size());
+  for (const Layer& layer : plan.layout.layers) of_layers.push_back(layer.blocks());
+  blocks.copy_in(of_layers);
+}
+
+StoreNode::~StoreNode() { end_kernels(); }
+
+/// Ends all kernels, which must happen before their memory is freed.
+void StoreNode::end_kernels() noexcept {
+  end_waits(memory.stop[0]);
+  if (is_recorded(memory.failure[0])) context.cancel();
+  for (gpusock::Stream* stream : {&moving, &compute}) {
+    try {
+      stream->synchronize();
+    } catch (const gpusock::Error&) {
+      // a kernel has faulted: check() has reported it
+    }
+  }
+}
+
+NodeState StoreNode::state() {
+  NodeState node = common_state();
+  node.timeout_ns = ~std::uint64_t{0};  // the blocks that push and pull have deadlines; if they fail, all waits end
+  node.exchanges = words.data();
+  node.exchange_count = static_cast<std::int32_t>(words.size());
+  return node;
+}
+
+/// Calls `call`, which calls the group or the store, and words its errors.
+template <class Call>
+auto StoreNode::of_group(Call call) {
+  try {
+    return call();
+  } catch (const gpusock::Error& error) {
+    fail_with(error.what());
+  }
+}
+
+/// Tells the observer that the node has failed, gives the others time to see why, and throws.
+void StoreNode::fail_with(const std::string& why) {
+  if (stopping) throw Interrupted();
+  if (observer.tell) observer.tell({});
+  linger();
+  throw NodeFailure(fmt::format("rank {}: {}", config.rank, why));
+}
+
+gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
+  try {
+    return group.listen(at);
+  } catch (const gpusock::Error& error) {
+    if (stopping) throw Interrupted();
+    const Failure failed{FailureKind::listen, config.rank, error.code().value()};
+    throw NodeFailure(describe(failed, config.rank, at, plan.layout));
+  }
+}
+
+void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
+  addresses = peers;
+  of_group([&] { group.connect(peers); });
+  compare_settings();
+  make_store();
+}
+
+/// Throws NodeFailure if another rank was started with other settings.
+void StoreNode::compare_settings() {
+  const RunSettings own = run_settings(config, data, plan, make_exchange_plan(config, plan.layout), first_step);
+  using Words = std::array<std::int32_t, kSettingWords>;
+  const Words own_words = std::bit_cast<Words>(own);
+  const auto of_rank = [&](int rank) { return compared.data() + kSettingWords * static_cast<std::size_t>(rank); };
+  std::copy(own_words.begin(), own_words.end(), of_rank(config.rank));
+  of_group([&] {
+    group.wait(group.all_gather({compared.data(), compared.size()}, ns_of(config.connect_timeout_s())));
+  });
+  for (int rank = 0; rank < config.nodes; ++rank) {
+    Words theirs_words;
+    std::copy_n(of_rank(rank), kSettingWords, theirs_words.begin());
+    const auto theirs = std::bit_cast<RunSettings>(theirs_words);
+    const auto [mine, other] = std::mismatch(own.begin(), own.end(), theirs.begin());
+    if (mine == own.end()) continue;
+    Failure failure{FailureKind::mismatch, rank};
+    failure.field = static_cast<RunSetting>(mine - own.begin());
+    failure.ours = *mine;
+    failure.theirs = *other;
+    throw NodeFailure(describe(failure, config.rank, {}, plan.layout));
+  }
+}
+
+/// The parameters of the layer that are in one of its ranges, counted in the whole model.
+Range StoreNode::part_of(int layer, int part) const {
+  const Layer& at = plan.layout[layer];
+  const auto border = [&](int i) {
+    return static_cast<std::uint32_t>(std::uint64_t{at.parameters()} * static_cast<std::uint64_t>(i) /
+                                      static_cast<std::uint64_t>(config.nodes));
+  };
+  return {at.offset + border(part), at.offset + border(part + 1)};
+}
+
+/// Makes the store, starts its server, and notes which rank owns what.
+void StoreNode::make_store() {
+  const std::vector<float> all = memory.final_weights();
+  std::vector<std::vector<float>> initial;
+  initial.reserve(range_count());
+  for (int layer = 0; layer < plan.layout.size(); ++layer) {
+    for (int part = 0; part < config.nodes; ++part) {
+      const Range range = part_of(layer, part);
+      initial.emplace_back(all.begin() + range.begin, all.begin() + range.end);
+    }
+  }
+  StoreOptions options;
+  options.clock = param_sync::clock_of(config.sync);
+  const Sgd& sgd = std::get<Sgd>(plan.update);
+  options.update = Update::sgd(sgd.learning_rate, sgd.momentum, sgd.scale);
+  if (!config.history_file.empty()) options.history_events = range_count() * (2 * plan.steps + kLastPulls);
+  of_group([&] {
+    store.emplace(group, initial, options);
+    handle = store->start();
+  });
+  std::vector<StorePart> by_owner;
+  by_owner.reserve(range_count());
+  std::vector<std::uint32_t> first{0};
+  for (int owner = 0; owner < config.nodes; ++owner) {
+    for (std::uint32_t range = 0; range < range_count(); ++range) {
+      if (store->owner(range) != owner) continue;
+      const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
+      const Range in_model = part_of(layer, part);
+      by_owner.push_back({range, layer, in_model.begin, in_model.size()});
+    }
+    first.push_back(static_cast<std::uint32_t>(by_owner.size()));
+  }
+  parts.copy_in(by_owner);
+  first_parts.copy_in(first);
+}
+
+void StoreNode::launch_residents() {
+  StoreMoves moves;
+  moves.store = handle;
+  moves.parts = parts.data();
+  moves.first = first_parts.data();
+  moves.blocks = blocks.data();
+  moves.lags = lags.data();
+  moves.seen = seen.data();
+  moves.steps = plan.steps;
+  moves.timeout_ns = ns_of(config.timeout_s);
+  gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
+                  exchange_through_store, state(), moves);
+}
+
+/// Calls `call` with the layer as a NodeLayer, which kernels take.
+template <class Call>
+void StoreNode::with_layer(int layer, Call call) const {
+  const Layer& at = plan.layout[layer];
+  std::visit([&]<class Kind>(const Kind& kind) { call(NodeLayer<Kind>{kind, at.offset, layer}); }, at.kind);
+}
+
+void StoreNode::launch_step(std::uint64_t step) {
+  const NodeState node = state();
+  const int layers = plan.layout.size();
+  const SamplesView samples = training.from(step * plan.batch);
+  model.gather(samples, plan.batch, activations);
+  for (int layer = 0; layer < layers; ++layer) {
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, node, at,
+                      clock_of(step), activations.input(layer), plan.batch, activations.output(layer),
+                      memory.step_waited_ns.data() + step);
+    });
+  }
+  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
+    if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, node, at,
+                      activations.input(layer), activations.output_delta(layer), plan.batch, layer + 1 == layers);
+    });
+  }
+}
+
+/// A rank whose store ends is lost for the others: so all wait until each has its last weights.
+void StoreNode::await_residents() {
+  moving.synchronize();
+  check();
+  of_group([&] { group.wait(group.barrier(ns_of(config.timeout_s))); });
+}
+
+void StoreNode::check() {
+  if (!stopping && is_recorded(memory.failure[0])) fail_with(reason());
+  if (stopping) throw Interrupted();
+}
+
+/// Why a kernel has failed. If a call of the store has, the store knows more.
+std::string StoreNode::reason() {
+  const Failure& failure = memory.failure[0].what;
+  try {
+    if (store) store->check();
+  } catch (const gpusock::Error& error) {
+    return error.what();
+  }
+  const std::string text = describe(failure, config.rank, {}, plan.layout);
+  return text.substr(text.find(": ") + 2);  // the caller names this rank
+}
+
+void StoreNode::add_traffic(Progress& now) const {
+  now.pushed_per_step = now.dense_per_step = std::uint64_t{plan.layout.parameters()} * sizeof(float);
+}
+
+void StoreNode::finish(NodeReport& report) {
+  std::vector<executor::ExchangeWords> moved(words.size());
+  words.copy_out(moved);
+  for (const executor::ExchangeWords& layer : moved) {
+    LayerTraffic& traffic = report.layers.emplace_back();
+    traffic.pushed_bytes = layer.pushed_bytes;
+    traffic.pulled_bytes = layer.pulled_bytes;
+  }
+  std::vector<std::uint64_t> counted(lags.size());
+  lags.copy_out(counted);
+  while (!counted.empty() && counted.back() == 0) counted.pop_back();
+  report.staleness = counted;
+  if (!config.history_file.empty()) report.history = to_json_lines(config.rank, store->history());
+}
+
+void StoreNode::request_stop() noexcept {
+  stopping = true;
+  end_waits(memory.stop[0]);
+  context.cancel();
+}
+
+std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer) {
+  return std::make_unique<StoreNode>(config, data, std::move(observer));
+}
+
+}  // namespace param_sync

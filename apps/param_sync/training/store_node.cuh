@@ -1,0 +1,63 @@
+#pragma once
+/// @file A node whose gradients go through a store (--sync): no node waits for the others longer than the store's clock
+/// asks.
+///
+/// Each layer is divided into a range for each node. One resident block for each owner pushes this node's gradients of
+/// that owner's ranges, and then pulls their new weights, the first layer first: so the next step's first kernels run
+/// while weights of later layers are still on their way.
+
+#include "param_sync/group.hpp"
+#include "param_sync/store.hpp"
+#include "training/node_impl.cuh"
+#include "training/store_exchange.cuh"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+class StoreNode final : public Node::Impl {
+ public:
+  StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer);
+  ~StoreNode() override;
+
+  gpusock::Endpoint listen(const gpusock::Endpoint& at) override;
+  void connect(const std::vector<gpusock::Endpoint>& peers) override;
+  void request_stop() noexcept override;
+  void launch_residents() override;
+  void launch_step(std::uint64_t step) override;
+  void await_residents() override;
+  void check() override;
+  void finish(NodeReport& report) override;
+  void add_traffic(Progress& now) const override;
+  NodeState state() override;
+
+ private:
+  std::size_t range_count() const { return plan.layout.layers.size() * static_cast<std::size_t>(config.nodes); }
+  Range part_of(int layer, int part) const;
+  void compare_settings();
+  void make_store();
+  template <class Call>
+  void with_layer(int layer, Call call) const;
+  template <class Call>
+  auto of_group(Call call);
+  [[noreturn]] void fail_with(const std::string& why);
+  std::string reason();
+  void end_kernels() noexcept;
+
+  gpusock::Stream moving{context};  ///< of the blocks that push and pull
+  Group group;
+  gpusock::DeviceBuffer<executor::ExchangeWords> words;  ///< by layer
+  gpusock::DeviceBuffer<std::uint64_t> blocks;           ///< by layer: blocks that compute its gradients
+  gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer
+  gpusock::DeviceBuffer<std::uint32_t> first_parts;      ///< by owner, and how many parts there are
+  gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
+  gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
+  gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks
+  std::optional<Store> store;
+  StoreHandle handle;
+};
+
+}  // namespace param_sync

@@ -1,0 +1,126 @@
+"""What param_sync promises of --sync: gradients go through a store. Run by ctest."""
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+
+import support
+from support import LINKS_BETWEEN_PROCESSES, SMALL, Runs, needs_processes, results, run
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from store_oracle import objections  # noqa: E402
+
+CLOCKS = ("bsp", "ssp:2", "async")
+
+
+class Sync(Runs):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.history = pathlib.Path(folder.name) / "history.jsonl"
+
+    def histories(self, nodes):
+        """Of each rank, in its order."""
+        events = [json.loads(line) for line in self.history.read_text().splitlines()]
+        return [[event for event in events if event["worker"] == rank] for rank in range(nodes)]
+
+    def test_bsp_equals_serial(self):
+        for nodes in (2, 3):
+            serial = results(*SMALL, "--nodes", nodes, "--serial")
+            for clock, link in (("bsp", "p2p"), ("ssp:0", "tcp")):
+                report = results(*SMALL, "--nodes", nodes, "--sync", clock, "--in-process", "--link", link)
+                self.assertEqual(report["weights_hash"], serial["weights_hash"], (nodes, clock, link))
+                self.assertEqual(report["losses"], serial["losses"])
+                self.assertEqual((report["staleness"], report["same_weights"], report["accuracy"]), (0, True, serial["accuracy"]))
+
+    @needs_processes
+    def test_processes_equal_serial(self):
+        serial = results(*SMALL, "--nodes", 3, "--serial")
+        for link in LINKS_BETWEEN_PROCESSES:
+            report = results(*SMALL, "--nodes", 3, "--sync", "bsp", "--link", link)
+            self.assertEqual((report["weights_hash"], report["same_weights"]), (serial["weights_hash"], True), link)
+
+    def test_runs_keep_their_clock(self):
+        for clock in CLOCKS:
+            report = results(*SMALL, "--nodes", 3, "--sync", clock, "--in-process", "--history", self.history)
+            histories = self.histories(3)
+            ranges = 3 * len(report["layers"])
+            for events in histories:
+                self.assertEqual(sum(event["op"] == "push" for event in events), ranges * report["steps"])
+            self.assertEqual(objections(histories, clock)[:3], [], clock)
+            self.assertEqual((report["consistency"], report["same_weights"]), (clock, True))
+            lags = (event["clock"] - count for events in histories for event in events if event["op"] == "read" and event["clock"] < report["steps"]
+                    for count in event["seen"])
+            self.assertEqual(report["staleness"], max(0, *lags))
+
+    @needs_processes
+    def test_nodes_that_are_stopped_now_and_then_keep_the_clock(self):
+        for clock in CLOCKS:
+            cluster = self.start(*SMALL, "--nodes", 3, "--sync", clock, "--history", self.history)
+            nodes = support.node_processes(cluster)
+            while cluster.poll() is None:
+                for pid in nodes.values():
+                    with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+                        os.kill(pid, signal.SIGSTOP)
+                        while support.is_running(pid) and not support.is_stopped(pid):
+                            pass
+                        os.kill(pid, signal.SIGCONT)
+            status, _, err = self.end(cluster)
+            self.assertEqual((status, err), (0, ""), clock)
+            self.assertEqual(objections(self.histories(3), clock)[:3], [], clock)
+
+    @needs_processes
+    def test_a_node_that_is_killed_is_named(self):
+        for clock, link in itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES):
+            cluster, nodes = self.training_cluster("--sync", clock, "--link", link)
+            os.kill(nodes[2], signal.SIGKILL)
+            status, _, err = self.end(cluster)
+            self.assertEqual(status, 1, (clock, link))
+            self.assertIn("param_sync: rank 2 was killed by signal 9 (Killed)\n", err)
+            for rank in (0, 1, 3):
+                self.assertRegex(err, rf"rank {rank}: a store lost rank 2\b", (clock, link))
+
+    @needs_processes
+    def test_a_node_that_is_stopped_is_named(self):
+        for clock in CLOCKS:
+            cluster, nodes = self.training_cluster("--sync", clock, "--timeout", 1)
+            os.kill(nodes[1], signal.SIGSTOP)
+            status, _, err = self.end(cluster)
+            self.assertEqual(status, 1, clock)
+            self.assertRegex(err, r"\Aparam_sync: rank 1 was stopped by a signal, and ", clock)
+
+    @needs_processes
+    def test_a_signal_ends_all_nodes(self):
+        cluster, nodes = self.training_cluster("--sync", "ssp:1")
+        cluster.send_signal(signal.SIGTERM)
+        status, _, err = self.end(cluster)
+        self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+        self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    @needs_processes
+    def test_other_settings_are_refused_by_name(self):
+        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
+            peers = ",".join(support.own_addresses(2))
+            nodes = [self.start(*SMALL, "--sync", "bsp", *options, "--rank", rank, "--peers", peers, "--timeout", 10)
+                     for rank, options in enumerate((one, other))]
+            for rank, node in enumerate(nodes):
+                status, _, err = self.end(node)
+                self.assertEqual(status, 1)
+                self.assertRegex(err, rf"rank {rank}: rank {1 - rank} was started with another {what}", what)
+
+    def test_what_does_not_fit_is_refused(self):
+        for options, said in ((("--sync", "ssp"), "'ssp' is neither bsp, ssp:S"), (("--sync", "bsp", "--serial"), "--sync and --serial"),
+                              (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
+                              (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
+                              (("--sync", "bsp", "--history", "h", "--json", "h"), "--json and --history name the same file")):
+            status, out, err = run(*SMALL, "--nodes", 2, *options)
+            self.assertEqual((status, out), (2, ""), options)
+            self.assertIn(said, err)
+
+
+if __name__ == "__main__":
+    support.main()
