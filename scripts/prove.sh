@@ -41,7 +41,7 @@ main() {
 }
 
 # In the order of the page.
-all_steps=(tests gpu-shape cuda-double idle-clients model mutants schedules executor seeds fresh-seeds shortages planted-bugs fuzz tidy gcc
+all_steps=(tests gpu-shape cuda-double idle-clients model mutants schedules executor seeds fresh-seeds shortages planted-bugs stale-reads fuzz tidy gcc
   clang coverage bare debian-13)
 
 # As step, if it is chosen.
@@ -67,6 +67,8 @@ prove_all() {
   [ $quick = yes ] || beside shortages 900 's/ from 1 on: ok; \([0-9]* shortages\),.*/, \1/p' "$simulation" --shortages --seeds 1..1000 --seconds-max 300
   [ $quick = yes ] || beside planted-bugs 1800 's/^planted bugs //p' "$simulation" --planted-bugs --seeds 1..50000
   all_beside
+  [ $quick = yes ] || figure_of='s/^stale reads: //p' proof stale-reads 1800 env PARAM_SYNC=build/host/apps/param_sync/param_sync \
+    python3 -B tests/integration/param_sync/stale_reads.py
   figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 suites/p' proof gpu-shape 1800 env GPUSOCK_TEST_SCALE="$share" \
     ctest --test-dir build/host -L '^gpu_shape$' -j2 --output-on-failure --timeout 600
   figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 runs of suites and demo/p' proof cuda-double 1800 bash -c \

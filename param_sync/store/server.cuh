@@ -66,17 +66,27 @@ class ServerLoop {
 
   /// Serves until the host ends it, or the context ends.
   __device__ void run() {
-    __shared__ gpusock::PollEvent events[kEvents];
-    for (int i = 0; i < s_.connection_count; ++i) watch(i, gpusock::kPollIn);
-    while (!is_stopped()) {
-      const int count = s_.net.wait(block_, s_.set, events, kEvents);
-      if (count < 0) return;
-      for (int i = 0; i < count; ++i) {
-        if ((events[i].events & gpusock::kPollWake) == 0) serve(static_cast<int>(events[i].tag));
-      }
-      while (some_left_) answer_after_loss();
-      __syncthreads();  // all have read the events before the next ones come
+    begin();
+    while (!is_stopped() && turn()) {
     }
+  }
+
+  /// Watches all connections.
+  __device__ void begin() const {
+    for (int i = 0; i < s_.connection_count; ++i) watch(i, gpusock::kPollIn);
+  }
+
+  /// Waits until there is something to do, and does it. Returns false if the context ends.
+  __device__ bool turn() {
+    __shared__ gpusock::PollEvent events[kEvents];
+    const int count = s_.net.wait(block_, s_.set, events, kEvents);
+    if (count < 0) return false;
+    for (int i = 0; i < count; ++i) {
+      if ((events[i].events & gpusock::kPollWake) == 0) serve(static_cast<int>(events[i].tag));
+    }
+    while (some_left_) answer_after_loss();
+    __syncthreads();  // all have read the events before the next ones come
+    return true;
   }
 
  private:

@@ -153,6 +153,22 @@ def is_running(pid):
         return False
 
 
+def stop_now_and_then(cluster, pauses_s=lambda: (0, 0)):
+    """Stops the cluster's nodes one after the other, each for a moment, until the cluster has ended. `pauses_s`: how long the next one goes on before
+    that, and how long it is stopped."""
+    nodes = node_processes(cluster)
+    while cluster.poll() is None:
+        for pid in nodes.values():
+            before, while_stopped = pauses_s()
+            time.sleep(before)
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+                os.kill(pid, signal.SIGSTOP)
+                while is_running(pid) and not is_stopped(pid):
+                    pass
+                time.sleep(while_stopped)
+                os.kill(pid, signal.SIGCONT)
+
+
 # Processes share one GPU only by turns, and their kernels wait for each other.
 needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not run at once on one GPU")
 

@@ -1,5 +1,4 @@
 """What param_sync promises of --sync: gradients go through a store. Run by ctest."""
-import contextlib
 import itertools
 import json
 import os
@@ -61,14 +60,7 @@ class Sync(Runs):
     def test_nodes_that_are_stopped_now_and_then_keep_the_clock(self):
         for clock in CLOCKS:
             cluster = self.start(*SMALL, "--nodes", 3, "--sync", clock, "--history", self.history)
-            nodes = support.node_processes(cluster)
-            while cluster.poll() is None:
-                for pid in nodes.values():
-                    with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended
-                        os.kill(pid, signal.SIGSTOP)
-                        while support.is_running(pid) and not support.is_stopped(pid):
-                            pass
-                        os.kill(pid, signal.SIGCONT)
+            support.stop_now_and_then(cluster)
             status, _, err = self.end(cluster)
             self.assertEqual((status, err), (0, ""), clock)
             self.assertEqual(objections(self.histories(3), clock)[:3], [], clock)

@@ -1,0 +1,213 @@
+// A worker of a store that says what it likes: pushes and pulls that are nearly right. The server takes what is right
+// up to the first request that is not, answers each pull that its clock allows, and then disconnects the worker.
+#include "cpu_device/cuda.hpp"
+#include "cpu_device/launch.hpp"
+
+#include "param_sync/store/clock/clock.hpp"
+#include "param_sync/store/server.cuh"
+#include "tests/fuzz/node.hpp"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace gpusock::fuzz::of_store {
+namespace {
+
+using namespace param_sync;
+using store::Request, store::RequestKind, store::Answer, store::AnswerKind;
+
+constexpr int kRanks = 2;                                      // the other one never says anything
+constexpr std::array<std::uint64_t, 4> kFloats{3, 700, 0, 5};  // of ranges; the last one has another owner
+constexpr std::size_t kOwned = 3;
+
+template <class T>
+std::string bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+/// What the worker sends: most of it follows the protocol.
+std::string requests(Input& input) {
+  std::array<std::uint64_t, kFloats.size()> clocks{};
+  std::string all;
+  for (std::size_t left = input.below(12); left != 0; --left) {
+    Request request;
+    request.range = static_cast<std::uint32_t>(input.below(kOwned));
+    request.kind = input.flag() ? RequestKind::push : RequestKind::pull;
+    request.clock = clocks[request.range];
+    request.floats = kFloats[request.range];
+    const bool is_push = request.kind == RequestKind::push;
+    if (is_push) ++clocks[request.range];
+    if (input.byte() == 1) {
+      std::string text = bytes_of(request);
+      text[input.below(text.size())] = static_cast<char>(input.byte());
+      std::memcpy(&request, text.data(), sizeof request);
+    }
+    all += bytes_of(request);
+    if (!is_push) continue;
+    const float value = input.take<float>();
+    for (std::uint64_t i = 0; i < kFloats[request.range % kOwned]; ++i) all += bytes_of(value);
+  }
+  if (input.byte() == 1) all.resize(input.below(all.size() + 1));
+  return all;
+}
+
+/// What a server must make of it.
+template <class Clock>
+struct Expected {
+  Expected(const Clock& clock, const std::string& said) {
+    std::size_t at = 0;
+    while (said.size() - at >= sizeof(Request)) {
+      Request request;
+      std::memcpy(&request, said.data() + at, sizeof request);
+      at += sizeof request;
+      refused = (request.kind != RequestKind::push && request.kind != RequestKind::pull) || request.range >= kOwned ||
+                request.floats != kFloats[request.range] || request.clock != received[request.range];
+      if (refused) return;
+      const std::uint64_t own = received[request.range], applied = Clock::kInRankOrder ? 0 : own;
+      if (request.kind == RequestKind::pull) {
+        if (!clock.suffices(applied, true, own) || !clock.suffices(0, false, own)) {
+          waits = true;
+          return;
+        }
+        answers.push_back({request.range, applied});
+        continue;
+      }
+      if (own != applied) {
+        waits = true;
+        return;
+      }
+      const std::size_t bytes = kFloats[request.range] * sizeof(float);
+      if (said.size() - at < bytes) return;
+      at += bytes;
+      ++received[request.range];
+    }
+  }
+
+  struct Read {
+    std::uint32_t range;
+    std::uint64_t own_pushes;  ///< which the weights contain
+  };
+  std::array<std::uint64_t, kFloats.size()> received{};
+  std::vector<Read> answers;
+  bool refused = false;
+  bool waits = false;  ///< for the other rank, for ever
+};
+
+/// Serves until the worker is gone, or waits for the other rank.
+template <class Clock>
+__global__ void serve(store::Server server, Clock clock, Sgd update) {
+  store::ServerLoop<Clock> loop(server, clock, update);
+  loop.begin();
+  const store::Phase& phase = server.connections[0].phase;
+  while (phase != store::Phase::gone && phase != store::Phase::held && phase != store::Phase::waiting) {
+    FUZZ_CHECK(loop.turn());
+  }
+}
+
+/// A server of one connection, whose worker is rank 0.
+struct Owner {
+  static constexpr float kGuard = 77;
+
+  Owner(const Net& net, Socket socket) {
+    for (std::size_t i = 0; i < kOwned; ++i) {
+      weights[i].assign(kFloats[i] + 1, 0);
+      states[i].assign(kFloats[i] + 1, 0);
+      pushed[i].assign(kFloats[i] * kRanks + 1, 0);
+      weights[i].back() = pushed[i].back() = kGuard;
+      ranges[i] = {kFloats[i], weights[i].data(), {states[i].data(), kFloats[i]}, pushed[i].data()};
+    }
+    ranges[kOwned].floats = kFloats[kOwned];
+    connection.socket = socket;
+    connection.rank = 0;
+    server.net = net;
+    server.set = net.open_set(this_thread());
+    server.ranks = kRanks;
+    server.connection_count = 1;
+    server.range_count = static_cast<std::uint32_t>(kFloats.size());
+    server.connections = &connection;
+    server.ranges = ranges.data();
+    server.received = received.data();
+    server.contained = contained.data();
+    server.lost = lost.data();
+    server.losses = &losses;
+    server.stop = &stop;
+    server.failed = &failed;
+    server.failure = &failure;
+    FUZZ_CHECK(server.set >= 0);
+  }
+
+  std::array<std::vector<float>, kOwned> weights, states, pushed;
+  std::array<store::OwnedRange, kFloats.size()> ranges{};
+  std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{};
+  std::array<std::uint32_t, kRanks> lost{};
+  std::uint32_t losses = 0;
+  std::uint64_t stop = 0, failed = 0;
+  FailureRecord<store::Failure> failure{};
+  store::Connection connection;
+  store::Server server;
+};
+
+/// Takes the answers apart, which must be those that are expected.
+template <class Clock>
+void check_answers(const std::string& sent, const Expected<Clock>& expected) {
+  std::size_t at = 0;
+  for (const auto& read : expected.answers) {
+    struct {
+      Answer answer;
+      std::uint64_t seen[kRanks];
+    } head;
+    FUZZ_CHECK(sent.size() - at >= sizeof head);
+    std::memcpy(&head, sent.data() + at, sizeof head);
+    const std::uint64_t floats = kFloats[read.range];
+    FUZZ_CHECK(head.answer.kind == AnswerKind::values && head.answer.range == read.range);
+    FUZZ_CHECK(head.answer.floats == floats && head.seen[0] == read.own_pushes && head.seen[1] == 0);
+    at += sizeof head + floats * sizeof(float);
+    FUZZ_CHECK(at <= sent.size());
+  }
+  FUZZ_CHECK(at == sent.size());
+}
+
+template <class Clock>
+void run(const Clock& clock, Input& input, Node& node, Socket socket) {
+  const auto wire = node.network.last();
+  const std::string said = requests(input);
+  const Expected<Clock> expected(clock, said);
+  wire->to_node = said;
+  wire->ended = true;
+  Owner owner(node.net, socket);
+  cpu_device::Stream stream;
+  cpu_device::launch(stream, {1, 1, 0}, serve<Clock>, owner.server, clock, Sgd{-1, 0, 1});
+  stream.synchronize();
+  const bool gone = owner.connection.phase == store::Phase::gone;
+  FUZZ_CHECK((gone || expected.waits) && owner.lost[0] == (gone ? 1 : 0) && owner.lost[1] == 0);
+  FUZZ_CHECK(is_recorded(owner.failure) == expected.refused);
+  for (std::size_t range = 0; range < kFloats.size(); ++range) {
+    FUZZ_CHECK(owner.received[range * kRanks] == expected.received[range]);
+    FUZZ_CHECK(owner.received[range * kRanks + 1] == 0);
+  }
+  for (std::size_t range = 0; range < kOwned; ++range) {
+    FUZZ_CHECK(owner.weights[range].back() == Owner::kGuard && owner.pushed[range].back() == Owner::kGuard);
+  }
+  node.turn(8);
+  check_answers(wire->from_node, expected);
+  node.net.close_set(this_thread(), owner.server.set);
+}
+
+}  // namespace
+
+FUZZ_TARGET(store) {
+  Node node;
+  node.start();
+  Endpoint to = WireStream::here();
+  to.link = LinkKind::tcp;
+  const Socket socket = node.net.connect(this_thread(), to, Deadline::now());
+  FUZZ_CHECK(socket >= 0);
+  const AnyClock clocks[] = {Bsp(), Ssp{1}, Async()};
+  std::visit([&](const auto& clock) { run(clock, input, node, socket); }, clocks[input.below(3)]);
+}
+
+}  // namespace gpusock::fuzz::of_store
