@@ -91,7 +91,8 @@ void ControlConnection::wait(short event, std::uint64_t until_ns, std::uint64_t 
   }
 }
 
-void ControlConnection::send_bytes(const std::string& bytes, std::uint64_t limit_ns) {
+void ControlConnection::send(MessageKind kind, const nlohmann::json& body, std::uint64_t limit_ns) {
+  const std::string bytes = encode(kind, body);
   const std::uint64_t until_ns = gpusock::clock_ns() + limit_ns;
   for (std::size_t done = 0; done < bytes.size();) {
     const auto sent = ::send(socket_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
@@ -139,7 +140,7 @@ std::optional<Frame> ControlConnection::receive_or_end(std::uint64_t limit_ns) {
 }
 
 bool ControlConnection::has_message() {
-  std::array<char, 1024> front;  // longer than any message
+  std::array<char, sizeof(Header) + kBodyBytesMax> front;
   const auto got = ::recv(socket_.get(), front.data(), front.size(), MSG_PEEK);
   if (got <= 0) return got == 0 || (errno != EAGAIN && errno != EINTR);
   const std::size_t wanted = peer_has_ended() ? 0 : bytes_wanted(front.data(), static_cast<std::size_t>(got), peer_);

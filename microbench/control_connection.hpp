@@ -18,15 +18,8 @@ class ControlConnection {
   static ControlConnection connect(const std::string& server, std::uint64_t limit_ns);
 
   /// Throw Error if the peer is gone, sent something invalid, or did not answer in time.
-  template <class Message>
-  void send(const Message& message, std::uint64_t limit_ns) {
-    send_bytes(encode(message), limit_ns);
-  }
+  void send(MessageKind kind, const nlohmann::json& body, std::uint64_t limit_ns);
   Frame receive(std::uint64_t limit_ns);
-  template <class Message>
-  Message receive(std::uint64_t limit_ns) {
-    return decode<Message>(receive(limit_ns), peer_);
-  }
   /// As receive(), but returns nothing if the peer has ended the connection instead of sending a message.
   std::optional<Frame> receive_or_end(std::uint64_t limit_ns);
 
@@ -41,7 +34,6 @@ class ControlConnection {
   const std::string& peer() const { return peer_; }  ///< the other side's name in error texts
 
  private:
-  void send_bytes(const std::string& bytes, std::uint64_t limit_ns);
   /// False if the stream ended before the first byte.
   bool receive_bytes(void* into, std::size_t bytes, std::uint64_t until_ns, std::uint64_t limit_ns);
   void wait(short event, std::uint64_t until_ns, std::uint64_t limit_ns) const;

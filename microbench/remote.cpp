@@ -40,24 +40,22 @@ class RemoteAnswerer final : public Answerer {
   RemoteAnswerer(std::shared_ptr<Server> server, const BenchOptions& options, Entrant entrant)
       : server_(std::move(server)), entrant_(entrant) {
     ControlConnection& control = server_->control;
-    control.send(to_message(options, entrant), server_->limit_ns);
-    const auto ready = decode<ReadyMessage>(receive_first(*server_), control.peer());
-    if (ready.port == 0 || ready.port > 0xffff) throw gpusock::Error(EPROTO, control.peer() + " named no port");
-    server_->device = printable(ready.device, sizeof ready.device);
+    control.send(MessageKind::open, OpenRequest{entrant, options}, server_->limit_ns);
+    const auto ready = decode<Ready>(receive_first(*server_), MessageKind::ready, control.peer());
+    if (ready.port == 0) throw gpusock::Error(EPROTO, control.peer() + " named no port");
+    server_->device = printable(ready.device);
     where_ = peer_of(control.descriptor());
-    where_.port = static_cast<std::uint16_t>(ready.port);
+    where_.port = ready.port;
     where_.link = entrant == Entrant::gpusock ? options.link : gpusock::LinkKind::tcp;
   }
 
   gpusock::Endpoint where() const override { return where_; }
   void start(const Job& job) override {
-    server_->control.send(to_message(job, entrant_), server_->limit_ns);
-    server_->control.receive<StartedMessage>(server_->limit_ns);
+    ControlConnection& control = server_->control;
+    control.send(MessageKind::round, RoundRequest{entrant_, job}, server_->limit_ns);
+    require_kind(control.receive(server_->limit_ns), MessageKind::started, control.peer());
   }
-  Answer finish() override {
-    const auto message = server_->control.receive<AccountMessage>(server_->limit_ns);
-    return to_answer(message, server_->control.peer());
-  }
+  Answer finish() override { return to_answer(server_->control.receive(server_->limit_ns), server_->control.peer()); }
   void cancel() noexcept override { ::shutdown(server_->control.descriptor(), SHUT_RDWR); }
 
   /// Ends the round on the server, which then sends its account, unless it is gone.
@@ -67,7 +65,7 @@ class RemoteAnswerer final : public Answerer {
       ::shutdown(control.descriptor(), SHUT_WR);
       const auto frame = control.receive_or_end(kReasonNs);
       if (!frame) return control.peer() + " has ended";
-      const Answer answer = to_answer(decode<AccountMessage>(*frame, control.peer()), control.peer());
+      const Answer answer = to_answer(*frame, control.peer());
       require_success(answer.account, {}, control.peer());
       return {};
     } catch (const gpusock::Error& error) {

@@ -144,10 +144,9 @@ class ServerLoop {
   }
 
   /// False if the client has ended its connection or does not read. Such a client must not end the server.
-  template <class Message>
-  static bool tell(ControlConnection& control, const Message& message) {
+  static bool tell(ControlConnection& control, MessageKind kind, const nlohmann::json& body) {
     try {
-      control.send(message, kTellNs);
+      control.send(kind, body, kTellNs);
       return true;
     } catch (const gpusock::Error& error) {
       std::fprintf(stderr, "gpusock-bench: %s\n", error.what());
@@ -158,10 +157,10 @@ class ServerLoop {
   void queue(ControlConnection control) {
     if (queue_.size() == kQueueMax) std::erase_if(queue_, [](const auto& waits) { return waits.peer_has_ended(); });
     if (queue_.size() == kQueueMax) {
-      tell(control, to_refusal(EBUSY, "it serves another client, and too many others wait"));
+      tell(control, MessageKind::refused, Refusal{EBUSY, "it serves another client, and too many others wait"});
       return;
     }
-    if (session_ != nullptr && !tell(control, WaitMessage{})) return;
+    if (session_ != nullptr && !tell(control, MessageKind::wait, {})) return;
     queue_.push_back(std::move(control));
     if (session_ == nullptr) start_next();
   }

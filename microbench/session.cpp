@@ -92,7 +92,7 @@ void Session::tell_failure(int error, const std::string& text) {
   const bool names_client = text.starts_with(control_.peer());
   std::fprintf(stderr, "gpusock-bench: %s%s\n", names_client ? "" : (control_.peer() + ": ").c_str(), text.c_str());
   try {
-    control_.send(to_refusal(error, text), kSendNs);
+    control_.send(MessageKind::refused, Refusal{error, printable(text)}, kSendNs);
     ::shutdown(control_.descriptor(), SHUT_WR);
   } catch (const gpusock::Error&) {  // the client is gone
   }
@@ -101,34 +101,32 @@ void Session::tell_failure(int error, const std::string& text) {
 void Session::serve() {
   while (const auto frame = control_.receive_or_end(opened_ ? kIdleNs : kFirstNs)) {
     if (frame->kind == MessageKind::open) {
-      open(decode<OpenMessage>(*frame, control_.peer()));
+      open(decode<OpenRequest>(*frame, MessageKind::open, control_.peer()));
     } else {
-      run_round(decode<RoundMessage>(*frame, control_.peer()));
+      run_round(decode<RoundRequest>(*frame, MessageKind::round, control_.peer()));
     }
   }
 }
 
-void Session::open(const OpenMessage& message) {
-  BenchOptions options = to_options(message);
-  options.host = host_of(local_of(control_.descriptor()));
-  Opened& opened = opened_entrants_[message.entrant];
+void Session::open(const OpenRequest& request) {
+  require_valid(request);
+  Opened& opened = opened_entrants_[static_cast<std::size_t>(request.entrant)];
   if (opened.answerer != nullptr) throw gpusock::Error(EPROTO, "a contestant was opened twice");
-  opened.answerer = make_answerer(options, static_cast<Entrant>(message.entrant));
-  opened.options = options;
+  opened.options = request.options;
+  opened.options.host = host_of(local_of(control_.descriptor()));
+  opened.answerer = make_answerer(opened.options, request.entrant);
   opened_ = true;
-  ReadyMessage ready;
-  ready.port = opened.answerer->where().port;
-  put_text(device_, ready.device, sizeof ready.device);
-  control_.send(ready, kSendNs);
+  control_.send(MessageKind::ready, Ready{opened.answerer->where().port, printable(device_)}, kSendNs);
 }
 
-void Session::run_round(const RoundMessage& message) {
-  if (message.entrant >= kEntrants || opened_entrants_[message.entrant].answerer == nullptr) {
+void Session::run_round(const RoundRequest& request) {
+  const auto entrant = static_cast<std::size_t>(request.entrant);
+  if (entrant >= kEntrants || opened_entrants_[entrant].answerer == nullptr) {
     throw gpusock::Error(EPROTO, "a round was asked for before its contestant was opened");
   }
-  const Opened& opened = opened_entrants_[message.entrant];
-  opened.answerer->start(to_job(message, opened.options));
-  control_.send(to_message(await(*opened.answerer)), kSendNs);
+  const Opened& opened = opened_entrants_[entrant];
+  opened.answerer->start(to_job(request, opened.options));
+  control_.send(MessageKind::account, await(*opened.answerer), kSendNs);
 }
 
 /// Waits for the end of the round. Ends the round if the client goes away, or sends something in the meantime.
@@ -136,7 +134,7 @@ Answer Session::await(Answerer& answerer) {
   Finishing finishing(answerer);
   bool gone = false;
   try {
-    control_.send(StartedMessage{}, kSendNs);
+    control_.send(MessageKind::started, {}, kSendNs);
   } catch (const gpusock::Error&) {
     gone = true;
   }

@@ -28,8 +28,8 @@ class Session {
  private:
   void run();
   void serve();
-  void open(const OpenMessage& message);
-  void run_round(const RoundMessage& message);
+  void open(const OpenRequest& request);
+  void run_round(const RoundRequest& request);
   Answer await(Answerer& answerer);
   void tell_failure(int error, const std::string& text);
 

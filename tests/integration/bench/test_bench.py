@@ -259,31 +259,33 @@ class Control:
 
     HEADER = struct.Struct("<8sIIII")
     MAGIC = b"gpsbench"
-    VERSION = 2
+    VERSION = 3
     OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED, WAIT = range(1, 8)
-    SIZES = {OPEN: 40, READY: 128, ROUND: 56, STARTED: 8, ACCOUNT: 48, REFUSED: 408, WAIT: 8}
+    ROUND_BODY = {"entrant": 0, "job": {"bytes": 64, "warmup": 1, "messages_max": 10, "duration_ns": 2 ** 64 - 1, "limit_ns": 60_000_000_000,
+                                        "token": 7}}
 
     @classmethod
-    def message(cls, kind, body=b"", version=VERSION):
-        return cls.HEADER.pack(cls.MAGIC, version, kind, cls.SIZES[kind], 0) + body.ljust(cls.SIZES[kind], b"\0")
+    def message(cls, kind, body=None, version=VERSION):
+        text = json.dumps(body).encode()
+        return cls.HEADER.pack(cls.MAGIC, version, kind, len(text), 0) + text
 
     @classmethod
     def open_message(cls, ring_bytes=0):
-        latency, tcp, threads, by_thread = 0, 2, 1, 0
-        return cls.message(cls.OPEN, struct.pack("<8IQ", 0, latency, tcp, threads, by_thread, 64, 1, 0, ring_bytes))
+        return cls.message(cls.OPEN, {"entrant": 0, "options": {  # latency over TCP of one thread's calls
+            "question": 0, "link": 2, "between": 1, "group": 0, "block_threads": 64, "sockets": 1, "direction": 0, "ring_bytes": ring_bytes}})
 
     @classmethod
     def round_message(cls):
-        return cls.message(cls.ROUND, struct.pack("<II6Q", 0, 0, 64, 1, 10, 2 ** 64 - 1, 60_000_000_000, 7))
+        return cls.message(cls.ROUND, cls.ROUND_BODY)
 
     @classmethod
     def receive(cls, connection):
-        """Kind and body of the next message; (None, b"") at the end."""
+        """Kind and body of the next message; (None, None) at the end."""
         header = connection.recv(cls.HEADER.size, socket.MSG_WAITALL)
         if len(header) < cls.HEADER.size:
-            return None, b""
+            return None, None
         _, _, kind, size, _ = cls.HEADER.unpack(header)
-        return kind, connection.recv(size, socket.MSG_WAITALL)
+        return kind, json.loads(connection.recv(size, socket.MSG_WAITALL))
 
 
 def connect(address):
@@ -358,7 +360,8 @@ class TwoProcesses(Bench):
     def test_a_server_outlives_bad_clients_and_serves_the_next(self):
         other_version = Control.message(Control.STARTED, version=9)
         openings = {b"GET / HTTP/1.1\r\n\r\n": "is not gpusock-bench", other_version: "version 9",
-                    Control.message(Control.ROUND): "before its contestant was opened",
+                    Control.round_message(): "before its contestant was opened",
+                    Control.message(Control.OPEN, {"entrant": 0}): "sent a message that is not valid",
                     Control.message(Control.ACCOUNT): "another message than the one that was due",
                     Control.open_message(ring_bytes=5): "is 5, not", Control.open_message()[:30]: "has ended"}
         with Served() as server:
@@ -437,7 +440,7 @@ class TwoProcesses(Bench):
     def test_strangers_on_the_measured_port_do_no_harm(self):
         with Served() as server, connect(server.address) as client:
             client.sendall(Control.open_message())
-            port, = struct.unpack_from("<I", Control.receive(client)[1])
+            port = Control.receive(client)[1]["port"]
             client.sendall(Control.round_message())
             self.assertEqual(Control.receive(client)[0], Control.STARTED)
             for said in (b"", b"hello", struct.pack("<QQ48x", 8, 0), struct.pack("<QQ48x", 7, 1)):  # another token, another socket
@@ -449,9 +452,9 @@ class TwoProcesses(Bench):
             with connect(f"127.0.0.1:{port}") as measured:
                 measured.sendall(struct.pack("<QQ48x", 7, 0) + bytes(64))
                 self.assertEqual(measured.recv(64, socket.MSG_WAITALL), bytes(64))
-            kind, account = Control.receive(client)
+            kind, answer = Control.receive(client)
             self.assertEqual(kind, Control.ACCOUNT)
-            self.assertEqual(struct.unpack_from("<I", account), (0,))  # nothing failed
+            self.assertEqual(answer["account"]["failed_step"], 0)
 
     def test_a_second_client_waits_for_the_first(self):
         with Served() as server:
@@ -507,15 +510,16 @@ class TwoProcesses(Bench):
         return "127.0.0.1:%d" % listener.getsockname()[1]
 
     def test_a_server_that_lies_or_hangs_is_an_error_that_says_so(self):
-        ready = Control.message(Control.READY, struct.pack("<I", 1))
+        ready = Control.message(Control.READY, {"port": 1, "device": "its"})
         self.expect_failure("is not gpusock-bench", self.lie(b"HTTP/1.1 400 Bad Request\r\n"))
         self.expect_failure("speaks version 9", self.lie(Control.message(Control.READY, version=9)))
         self.expect_failure("has ended", self.lie(ready[:9]))
         self.expect_failure("has ended", self.lie())
         self.expect_failure("has said nothing for 0.2 s: Connection timed out (ETIMEDOUT); is it gpusock-bench serve?", self.lie(None), "--limit", "0.2")
-        self.expect_failure("named no port", self.lie(Control.message(Control.READY)))
+        self.expect_failure("named no port", self.lie(Control.message(Control.READY, {"port": 0, "device": "its"})))
+        self.expect_failure("sent a message that is not valid", self.lie(Control.message(Control.READY)))
         self.expect_failure("another message than the one that was due", self.lie(ready, ready, ready))
-        refusal = struct.pack("<iI", 16, 0) + b"go\033[1maway"
+        refusal = {"error": 16, "text": "go\033[1maway"}
         self.expect_failure("refuses: go?[1maway\n", self.lie(Control.message(Control.REFUSED, refusal)))
 
     def test_a_server_that_dies_in_a_round_is_named(self):

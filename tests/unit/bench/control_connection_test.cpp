@@ -38,7 +38,7 @@ class ControlConnectionTest : public testing::Test {
     return gpusock::test::error_of<gpusock::Error>([&] { connection_.receive(limit_ns); });
   }
 
-  static std::string started() { return encode(StartedMessage{}); }
+  static std::string started() { return encode(MessageKind::started, {}); }
 
   Descriptor listener_;
   ControlConnection connection_;
@@ -53,7 +53,7 @@ class ControlConnectionTest : public testing::Test {
 };
 
 TEST_F(ControlConnectionTest, AMessageArrivesWhole) {
-  say(started() + encode(to_refusal(EBUSY, "no")));
+  say(started() + encode(MessageKind::refused, Refusal{EBUSY, "no"}));
   EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::started);
   EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::refused);
 }
@@ -82,7 +82,7 @@ TEST_F(ControlConnectionTest, AnEndWithinAMessageIsNotWaitedFor) {
 }
 
 TEST_F(ControlConnectionTest, WhatIsSentArrives) {
-  connection_.send(StartedMessage{}, kPlentyNs);
+  connection_.send(MessageKind::started, {}, kPlentyNs);
   std::string got(started().size(), '\0');
   ASSERT_EQ(::recv(other_.get(), got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(got.size()));
   EXPECT_EQ(got, started());
@@ -114,15 +114,38 @@ TEST_F(ControlConnectionTest, AStrangersGreetingIsToldFromAMessageAtItsEighthByt
   EXPECT_NE(failure().find("is not gpusock-bench"), std::string::npos) << failure();
 }
 
+TEST_F(ControlConnectionTest, AMessageThatIsTooLongIsRefusedAtItsHeader) {
+  Header header;
+  header.kind = static_cast<std::uint32_t>(MessageKind::started);
+  header.body_bytes = kBodyBytesMax + 1;
+  say(std::string(reinterpret_cast<const char*>(&header), sizeof header));
+  await_readable();
+  EXPECT_TRUE(connection_.has_message());
+  EXPECT_NE(failure().find("sent a message that is not valid"), std::string::npos);
+}
+
+TEST_F(ControlConnectionTest, TheLongestMessageArrivesWhole) {
+  const std::string body(kBodyBytesMax, ' ');
+  Header header;
+  header.kind = static_cast<std::uint32_t>(MessageKind::account);
+  header.body_bytes = kBodyBytesMax;
+  say(std::string(reinterpret_cast<const char*>(&header), sizeof header) + body.substr(1));
+  EXPECT_FALSE(connection_.has_message());
+  say(" ");
+  await_readable();
+  EXPECT_TRUE(connection_.has_message());
+  EXPECT_EQ(connection_.receive(kPlentyNs).body, body);
+}
+
 TEST_F(ControlConnectionTest, SilenceEndsAtTheLimit) {
   EXPECT_NE(failure(kShortNs).find("has said nothing"), std::string::npos);
-  say(started().substr(0, 30));  // a message that does not go on
+  say(started().substr(0, sizeof(Header) + 1));  // a message that does not go on
   EXPECT_NE(failure(kShortNs).find("has said nothing"), std::string::npos);
 }
 
 TEST_F(ControlConnectionTest, APeerThatReadsNothingHoldsUpASenderNoLongerThanTheLimit) {
   const auto fill = [&] {
-    for (int i = 0; i < 1'000'000; ++i) connection_.send(to_refusal(1, "x"), kShortNs);
+    for (int i = 0; i < 1'000'000; ++i) connection_.send(MessageKind::refused, Refusal{1, "x"}, kShortNs);
   };
   try {
     fill();
