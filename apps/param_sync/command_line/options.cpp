@@ -4,9 +4,9 @@
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
 #include "plan/plan.hpp"
+#include "plan/sync.hpp"
 #include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/schedule/schemes.hpp"
-#include "param_sync/store/clock/clock.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -76,10 +76,10 @@ std::string resume_problem(const std::string& text) {
 /// Says what is wrong with --sync; empty if nothing is.
 std::string sync_problem(const std::string& text) {
   try {
-    clock_of(text);
+    sync_of(text);
     return "";
-  } catch (const gpusock::Error&) {
-    return "'" + text + "' is neither bsp, ssp:S (weights miss at most S pushes of each node) nor async";
+  } catch (const gpusock::Error& error) {
+    return error.what();
   }
 }
 
@@ -154,7 +154,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments
       .text("--sync", config.sync,
             "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-            "pushes of each other node) or async (docs/stores.md)")
+            "pushes of each other node) or async; or every:X, in which nodes average their weights after X steps "
+            "(docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
   arguments.flag("--no-priority", texts.no_priority,
@@ -248,8 +249,11 @@ std::string problem_of_files(const Config& config) {
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
-  const std::pair<const char*, bool> others[] = {{"--serial", config.serial},
-                                                 {"--scheme", config.scheme != kDefaultScheme},
+  if (config.serial && !sync_of(config.sync).is_deterministic()) {
+    return fmt::format("--serial and --sync {} exclude each other: no node is ahead of another one", config.sync);
+  }
+  if (config.serial && !config.history_file.empty()) return "--serial has no store whose --history could be written";
+  const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
                                                  {"--credits", config.credits != 0},
                                                  {"--budget", config.budget_bytes != 0},

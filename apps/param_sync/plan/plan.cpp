@@ -28,7 +28,9 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
                                      ": take fewer nodes, lower --batch" +
                                      (config.limit != 0 ? " or raise --limit" : " or take more data"));
   }
-  plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(plan.samples_per_step())});
+  plan.sync = sync_of(config.sync);
+  const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
+  plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
   return plan;
 }
 

@@ -2,6 +2,7 @@
 /// @file The plan of a run. It follows from the run's settings and its data, and is the same on every node.
 
 #include "param_sync/update/update.hpp"
+#include "plan/sync.hpp"
 #include "settings/config.hpp"
 #include "data/dataset.hpp"
 #include "layout/layout.hpp"
@@ -15,6 +16,7 @@ namespace param_sync {
 struct Plan {
   Layout layout;
   AnyUpdate update;
+  SyncPlan sync;
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;

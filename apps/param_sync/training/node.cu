@@ -96,7 +96,7 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
 }
 
 void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), version_after(step));
   compute.synchronize();  // a stream may not have room for the launches of steps and of the evaluation
   check();
   if (config.rank == 0) {

@@ -28,9 +28,19 @@ struct StoreMoves {
   const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
-  std::uint64_t steps = 0;
+  std::uint64_t steps = 0;                ///< exchanges
   std::uint64_t timeout_ns = 0;  ///< of a push and of a pull; and how long a slower rank may push nothing at the end
 };
+
+/// Hands over the block's part of what a layer's blocks push. `is_first`: true if no layer's comes before this one's in
+/// a step. Block-collective.
+__device__ inline void hand_over_layer(const NodeState& node, int layer, bool is_first) {
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x != 0) return;
+  executor::has_computed(*node.times, gpusock::clock_ns());
+  if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
+  executor::hand_over(node.exchanges[layer]);
+}
 
 /// Computes a layer's gradients, and hands them to the blocks that push.
 template <class Kind>
@@ -38,11 +48,7 @@ static __global__ void backward_to_store(NodeState node, NodeLayer<Kind> layer, 
                                          std::uint32_t batch, bool is_first) {
   if (!going_on(node)) return;
   backward_parameters(layer.kind, blockIdx.x, input, delta, batch, node.gradients + layer.offset);
-  __syncthreads();  // the whole block's writes come before its first thread's L9
-  if (threadIdx.x != 0) return;
-  executor::has_computed(*node.times, gpusock::clock_ns());
-  if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
-  executor::hand_over(node.exchanges[layer.exchange]);
+  hand_over_layer(node, layer.exchange, is_first);
 }
 
 /// Pushes and pulls the ranges of one owner. One block.

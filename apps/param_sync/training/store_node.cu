@@ -23,6 +23,9 @@ constexpr unsigned kThreads = 1;  // threads of a block share one processor
 constexpr unsigned kThreads = 256;
 #endif
 
+/// Blocks of a kernel that applies gradients, or averages.
+constexpr unsigned kLocalBlocks = 4;
+
 /// Events of a range after its last push: pulls until the weights contain all ranks' pushes.
 constexpr std::size_t kLastPulls = 64;
 
@@ -41,6 +44,7 @@ constexpr std::size_t kSettingWords = 2 * std::tuple_size_v<RunSettings>;  // of
 StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer)
     : Impl(run, dataset, std::move(loss_observer)),
       group(context, run.rank, run.nodes, group_options(run)),
+      average(context, plan.sync.local_steps == 0 ? 1 : plan.layout.parameters()),
       words(context, plan.layout.layers.size()),
       blocks(context, plan.layout.layers.size()),
       parts(context, range_count()),
@@ -50,7 +54,9 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)) {
   std::vector<std::uint64_t> of_layers;
   of_layers.reserve(plan.layout.layers.size());
-  for (const Layer& layer : plan.layout.layers) of_layers.push_back(layer.blocks());
+  for (const Layer& layer : plan.layout.layers) {
+    of_layers.push_back(plan.sync.local_steps == 0 ? layer.blocks() : kLocalBlocks);
+  }
   blocks.copy_in(of_layers);
 }
 
@@ -158,10 +164,11 @@ void StoreNode::make_store() {
     }
   }
   StoreOptions options;
-  options.clock = param_sync::clock_of(config.sync);
+  options.clock = plan.sync.clock;
   const Sgd& sgd = std::get<Sgd>(plan.update);
-  options.update = Update::sgd(sgd.learning_rate, sgd.momentum, sgd.scale);
-  if (!config.history_file.empty()) options.history_events = range_count() * (2 * plan.steps + kLastPulls);
+  options.update = plan.sync.local_steps == 0 ? Update::sgd(sgd.learning_rate, sgd.momentum, sgd.scale) : Update::add();
+  if (!config.history_file.empty())
+    options.history_events = range_count() * (2 * plan.sync.exchanges(plan.steps) + kLastPulls);
   of_group([&] {
     store.emplace(group, initial, options);
     handle = store->start();
@@ -190,7 +197,7 @@ void StoreNode::launch_residents() {
   moves.blocks = blocks.data();
   moves.lags = lags.data();
   moves.seen = seen.data();
-  moves.steps = plan.steps;
+  moves.steps = plan.sync.exchanges(plan.steps);
   moves.timeout_ns = ns_of(config.timeout_s);
   gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
                   exchange_through_store, state(), moves);
@@ -203,27 +210,50 @@ void StoreNode::with_layer(int layer, Call call) const {
   std::visit([&]<class Kind>(const Kind& kind) { call(NodeLayer<Kind>{kind, at.offset, layer}); }, at.kind);
 }
 
+LayerParameters StoreNode::parameters_of(int layer) const {
+  return {layer, plan.layout[layer].offset, plan.layout[layer].parameters()};
+}
+
 void StoreNode::launch_step(std::uint64_t step) {
-  const NodeState node = state();
-  const int layers = plan.layout.size();
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
-  for (int layer = 0; layer < layers; ++layer) {
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-      gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, node, at,
-                      clock_of(step), activations.input(layer), plan.batch, activations.output(layer),
-                      memory.step_waited_ns.data() + step);
-    });
-  }
+  for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward(layer, step);
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
-  for (int layer = layers - 1; layer >= 0; --layer) {
+  for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, node, at,
-                      activations.input(layer), activations.output_delta(layer), plan.batch, layer + 1 == layers);
-    });
+    launch_backward(layer, step);
   }
+}
+
+void StoreNode::launch_forward(int layer, std::uint64_t step) {
+  with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+    gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state(), at,
+                    plan.sync.exchanges_before(step), activations.input(layer), plan.batch, activations.output(layer),
+                    memory.step_waited_ns.data() + step);
+  });
+  if (!plan.sync.begins_alone(step)) return;
+  gpusock::launch(context, model.shape(kLocalBlocks), keep_average, memory.weights.data(), average.data(),
+                  parameters_of(layer));
+}
+
+void StoreNode::launch_backward(int layer, std::uint64_t step) {
+  const bool is_first = layer + 1 == plan.layout.size();
+  if (plan.sync.local_steps == 0) {
+    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state(), at,
+                      activations.input(layer), activations.output_delta(layer), plan.batch, is_first);
+    });
+    return;
+  }
+  model.backward_parameters(layer, plan.batch, activations, memory.gradients.data());
+  const auto apply = [&]<class Kind>(const Kind& update) {
+    gpusock::launch(context, model.shape(kLocalBlocks), apply_own<Kind>, state(), update, parameters_of(layer));
+  };
+  std::visit(apply, plan.update);
+  if (!plan.sync.exchanges_after(step, plan.steps)) return;
+  gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, state(), average.data(), parameters_of(layer),
+                  is_first);
 }
 
 /// A rank whose store ends is lost for the others: so all wait until each has its last weights.
@@ -251,7 +281,9 @@ std::string StoreNode::reason() {
 }
 
 void StoreNode::add_traffic(Progress& now) const {
-  now.pushed_per_step = now.dense_per_step = std::uint64_t{plan.layout.parameters()} * sizeof(float);
+  now.pushed_per_step = std::uint64_t{plan.layout.parameters()} * sizeof(float);
+  if (plan.sync.local_steps != 0) now.pushed_per_step /= plan.sync.local_steps;
+  now.dense_per_step = now.pushed_per_step;
 }
 
 void StoreNode::finish(NodeReport& report) {

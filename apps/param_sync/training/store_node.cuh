@@ -9,6 +9,7 @@
 #include "param_sync/group.hpp"
 #include "param_sync/store.hpp"
 #include "training/node_impl.cuh"
+#include "training/local_steps.cuh"
 #include "training/store_exchange.cuh"
 
 #include <cstdint>
@@ -41,6 +42,9 @@ class StoreNode final : public Node::Impl {
   void make_store();
   template <class Call>
   void with_layer(int layer, Call call) const;
+  LayerParameters parameters_of(int layer) const;
+  void launch_forward(int layer, std::uint64_t step);
+  void launch_backward(int layer, std::uint64_t step);
   template <class Call>
   auto of_group(Call call);
   [[noreturn]] void fail_with(const std::string& why);
@@ -49,6 +53,7 @@ class StoreNode final : public Node::Impl {
 
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
+  gpusock::DeviceBuffer<float> average;                  ///< the weights that a node sets out from, if it trains alone
   gpusock::DeviceBuffer<executor::ExchangeWords> words;  ///< by layer
   gpusock::DeviceBuffer<std::uint64_t> blocks;           ///< by layer: blocks that compute its gradients
   gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer

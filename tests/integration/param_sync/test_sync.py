@@ -30,11 +30,37 @@ class Sync(Runs):
     def test_bsp_equals_serial(self):
         for nodes in (2, 3):
             serial = results(*SMALL, "--nodes", nodes, "--serial")
+            self.assertEqual(results(*SMALL, "--nodes", nodes, "--serial", "--sync", "bsp")["losses"], serial["losses"])
             for clock, link in (("bsp", "p2p"), ("ssp:0", "tcp")):
                 report = results(*SMALL, "--nodes", nodes, "--sync", clock, "--in-process", "--link", link)
                 self.assertEqual(report["weights_hash"], serial["weights_hash"], (nodes, clock, link))
                 self.assertEqual(report["losses"], serial["losses"])
                 self.assertEqual((report["staleness"], report["same_weights"], report["accuracy"]), (0, True, serial["accuracy"]))
+
+    def test_averages_equal_serial(self):
+        """Also where the last steps are fewer than there are between two averages."""
+        for nodes, steps in ((2, 4), (3, 7), (3, 1000)):
+            sync = ("--sync", f"every:{steps}")
+            serial = results(*SMALL, "--nodes", nodes, "--serial", *sync)
+            report = results(*SMALL, "--nodes", nodes, "--in-process", *sync)
+            for what in ("weights_hash", "losses", "accuracies"):
+                self.assertEqual(report[what], serial[what], (nodes, steps, what))
+            self.assertTrue(report["same_weights"])
+
+    def test_averages_cut_bytes_by_the_steps_between_them(self):
+        pushed = {}
+        for steps in (1, 3):
+            report = results(*SMALL, "--nodes", 2, "--limit", 480, "--in-process", "--sync", f"every:{steps}")
+            self.assertEqual(report["steps"] % 3, 0)
+            pushed[steps] = [layer["pushed_bytes"] for layer in report["layers"]]
+        self.assertEqual(pushed[1], [3 * layer for layer in pushed[3]])
+
+    def test_without_local_steps_averages_are_what_gradients_make(self):
+        """Without momentum, an average after each step differs from bsp by rounding alone."""
+        by = {sync: results(*SMALL, "--nodes", 3, "--momentum", 0, "--serial", "--sync", sync)["losses"] for sync in ("bsp", "every:1", "every:2")}
+        for one, other in zip(by["bsp"], by["every:1"]):
+            self.assertAlmostEqual(one, other, delta=1e-4)
+        self.assertGreater(max(abs(one - other) for one, other in zip(by["bsp"], by["every:2"])), 1e-3)
 
     @needs_processes
     def test_processes_equal_serial(self):
@@ -105,7 +131,8 @@ class Sync(Runs):
                 self.assertRegex(err, rf"rank {rank}: rank {1 - rank} was started with another {what}", what)
 
     def test_what_does_not_fit_is_refused(self):
-        for options, said in ((("--sync", "ssp"), "'ssp' is neither bsp, ssp:S"), (("--sync", "bsp", "--serial"), "--sync and --serial"),
+        for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"),
+                              (("--sync", "ssp:1", "--serial"), "--serial and --sync ssp:1"), (("--sync", "bsp", "--serial", "--history", "h"), "--serial has no store"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
                               (("--sync", "bsp", "--history", "h", "--json", "h"), "--json and --history name the same file")):
