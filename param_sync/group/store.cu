@@ -85,6 +85,8 @@ std::string describe(const store::Failure& failure) {
       return "a store: " + rank + " has ended while ranks connect: see what it says";
     case store::FailureKind::worker:
       return "a store lost " + rank + ": a pull of range " + std::to_string(failure.range) + " must wait for its push";
+    case store::FailureKind::told:
+      return "a store lost " + rank + ": rank " + std::to_string(failure.teller) + " has lost it, and told so";
     case store::FailureKind::request:
       return "a store: " + rank + " has sent a request that does not follow the one before it";
     case store::FailureKind::owner:
@@ -112,8 +114,9 @@ struct Store::Impl {
         ports(group.context, group.executor, group.addresses),
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
-        sockets(group.context, connections()),
+        sockets(group.context, ranks() * of_pair()),
         heads(group.context, connections()),
+        failing(group.context, 1),
         failed(group.context, 1),
         failure(group.context, 1),
         server_failed(group.context, 1),
@@ -121,7 +124,8 @@ struct Store::Impl {
         events(group.context, options.history_events),
         event_count(group.context, 1),
         worker(group.context, 1),
-        server_connections(group.context, connections()),
+        server_connections(group.context, ranks() * of_pair()),
+        words_from(group.context, ranks()),
         owned(group.context, ranges.size()),
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
@@ -159,6 +163,8 @@ struct Store::Impl {
 
   std::size_t ranks() const { return static_cast<std::size_t>(group.nodes); }
   std::size_t connections() const { return ranks() * options.connections; }
+  /// Connections of a worker to an owner: the last one is for last words.
+  std::size_t of_pair() const { return options.connections + 1; }
   std::uint32_t range_count() const { return static_cast<std::uint32_t>(ranges.size()); }
   bool in_rank_order() const {
     return std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
@@ -193,6 +199,9 @@ struct Store::Impl {
     made.sockets = sockets.data();
     made.clocks = clocks.data();
     made.heads = heads.data();
+    made.words_to = sockets.data() + connections();
+    made.words_from = words_from.data();
+    made.failing = failing.data();
     made.failed = failed.data();
     made.failure = failure.data();
     made.events = events.data();
@@ -207,7 +216,7 @@ struct Store::Impl {
     made.hello.settings = settings;
     made.hello.rank = group.rank;
     made.ranks = group.nodes;
-    made.of_pair = static_cast<int>(options.connections);
+    made.of_pair = static_cast<int>(of_pair());
     made.listening = listening.data();
     made.set = set.data();
     made.addresses = addresses.data();
@@ -225,6 +234,7 @@ struct Store::Impl {
     made.set = set[0];
     made.ranks = group.nodes;
     made.connection_count = static_cast<std::int32_t>(server_connections.size());
+    made.of_pair = static_cast<std::int32_t>(of_pair());
     made.range_count = range_count();
     made.connections = server_connections.data();
     made.ranges = owned.data();
@@ -232,6 +242,7 @@ struct Store::Impl {
     made.contained = contained.data();
     made.lost = lost.data();
     made.losses = lost.data() + ranks();
+    made.words_to = sockets.data() + connections();
     made.stop = stop.data();
     made.failed = server_failed.data();
     made.failure = server_failure.data();
@@ -246,6 +257,11 @@ struct Store::Impl {
     if (opened < 0 || is_recorded(failure[0])) disconnect();  // so that other ranks learn at once that this one ends
     check();
     if (opened < 0) throw gpusock::Error(-opened, "a store cannot open a poll set");
+    std::vector<store::Connection> accepted(server_connections.size());
+    server_connections.copy_out(accepted);
+    std::vector<gpusock::Socket> from(ranks());
+    for (std::size_t rank = 0; rank < from.size(); ++rank) from[rank] = accepted[(rank + 1) * of_pair() - 1].socket;
+    words_from.copy_in(from);
   }
 
   /// Closes all connections, after the kernels that use them.
@@ -291,6 +307,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<std::uint64_t> clocks;
   gpusock::DeviceBuffer<gpusock::Socket> sockets;
   gpusock::DeviceBuffer<store::Head> heads;
+  gpusock::DeviceBuffer<std::uint64_t> failing;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<store::Failure>> failure;
   gpusock::DeviceBuffer<std::uint64_t> server_failed;
@@ -300,6 +317,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Worker> worker;
   // Of the server.
   gpusock::DeviceBuffer<store::Connection> server_connections;
+  gpusock::DeviceBuffer<gpusock::Socket> words_from;  // by rank
   gpusock::DeviceBuffer<store::OwnedRange> owned;
   gpusock::DeviceBuffer<std::uint64_t> received, contained;
   gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many

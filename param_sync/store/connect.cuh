@@ -13,7 +13,7 @@ struct Connecting {
   gpusock::Net net;
   Hello hello;
   int ranks = 1;
-  int of_pair = 1;                               ///< connections of a worker to an owner
+  int of_pair = 1;                               ///< connections of a worker to an owner, that for last words included
   Listening* listening = nullptr;                ///< mapped: its socket is -1 once it is closed
   gpusock::PollSet* set = nullptr;               ///< mapped: the server's set, or a negated errno
   const gpusock::Endpoint* addresses = nullptr;  ///< by rank

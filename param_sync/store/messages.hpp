@@ -47,6 +47,15 @@ struct Answer {
   std::uint64_t floats = 0;              ///< floats that follow
 };
 
-static_assert(sizeof(Request) == 24 && sizeof(Answer) == 24 && sizeof(Hello) == 24);
+/// What a worker that fails tells the workers of all other ranks, on connections that carry nothing else. It comes
+/// before the worker's other connections end, or soon after.
+struct LastWord {
+  static constexpr std::uint64_t kMagic = 0x31306477'6f745370;  ///< "pStowd01"
+  std::uint64_t magic = kMagic;                                 ///< says that it is a word
+  std::int32_t lost = -1;                                       ///< the rank that it has lost; -1: it does not know
+  std::uint32_t reserved = 0;                                   ///< zero
+};
+
+static_assert(sizeof(LastWord) == 16 && sizeof(Request) == 24 && sizeof(Answer) == 24 && sizeof(Hello) == 24);
 
 }  // namespace param_sync::store

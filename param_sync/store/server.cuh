@@ -45,14 +45,16 @@ struct Server {
   gpusock::PollSet set = 0;
   std::int32_t ranks = 1;
   std::int32_t connection_count = 0;
+  std::int32_t of_pair = 1;  ///< connections of a worker; the last one carries its last words, and is not the server's
   std::uint32_t range_count = 0;
   Connection* connections = nullptr;
-  const OwnedRange* ranges = nullptr;  ///< by range; those of other owners have no weights
-  std::uint64_t* received = nullptr;   ///< by range and rank: how many of its pushes have come
-  std::uint64_t* contained = nullptr;  ///< by range and rank: how many of its pushes the weights contain
-  std::uint32_t* lost = nullptr;       ///< by rank: 0, or a number that is larger for a later loss
-  std::uint32_t* losses = nullptr;     ///< how many ranks are lost
-  std::uint64_t* stop = nullptr;       ///< mapped: the host ends the server
+  const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
+  std::uint64_t* received = nullptr;          ///< by range and rank: how many of its pushes have come
+  std::uint64_t* contained = nullptr;         ///< by range and rank: how many of its pushes the weights contain
+  std::uint32_t* lost = nullptr;              ///< by rank: 0, or a number that is larger for a later loss
+  std::uint32_t* losses = nullptr;            ///< how many ranks are lost
+  const gpusock::Socket* words_to = nullptr;  ///< as Worker's
+  std::uint64_t* stop = nullptr;              ///< mapped: the host ends the server
   std::uint64_t* failed = nullptr;
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
 };
@@ -73,7 +75,9 @@ class ServerLoop {
 
   /// Watches all connections.
   __device__ void begin() const {
-    for (int i = 0; i < s_.connection_count; ++i) watch(i, gpusock::kPollIn);
+    for (int i = 0; i < s_.connection_count; ++i) {
+      if (i % s_.of_pair + 1 < s_.of_pair) watch(i, gpusock::kPollIn);
+    }
   }
 
   /// Waits until there is something to do, and does it. Returns false if the context ends.
@@ -177,6 +181,8 @@ class ServerLoop {
       record_failure(
           *s_.failed, *s_.failure,
           {FailureKind::request, at(index).rank, EPROTO, static_cast<std::int32_t>(at(index).request.range)});
+      const LastWord word;  // this rank has lost nobody: the worker need not wait for a word
+      s_.net.send(gpusock::this_thread(), s_.words_to[at(index).rank], &word, sizeof word, 0, gpusock::Deadline::now());
     }
     leave(index);
   }

@@ -23,6 +23,7 @@ enum class FailureKind : std::int32_t {
   left,      ///< the rank has ended while ranks connect
   owner,     ///< the rank, which owns a range, is lost or late
   worker,    ///< the rank is lost, and a pull waits for its push
+  told,      ///< another rank (`teller`) has lost the rank, and told so
   request    ///< the rank has sent a request that no worker sends
 };
 
@@ -32,6 +33,7 @@ struct Failure {
   std::int32_t rank = -1;                 ///< the other rank
   std::int32_t error = 0;                 ///< errno, or 0
   std::int32_t range = -1;                ///< the range that was pushed or pulled, or -1
+  std::int32_t teller = -1;               ///< see FailureKind::told
 };
 
 /// A range, as workers know it.
@@ -58,20 +60,23 @@ struct Event {
 
 /// What kernels need, in device memory. Pointers point to device memory, unless their comment says otherwise.
 struct Worker {
-  gpusock::Net net;                           ///< the context's sockets
-  std::int32_t rank = 0;                      ///< this rank
-  std::int32_t ranks = 1;                     ///< how many ranks there are
-  std::uint32_t connections = 1;              ///< to each owner
-  std::uint32_t range_count = 0;              ///< how many ranges there are
-  const RangeInfo* ranges = nullptr;          ///< all ranges
-  const gpusock::Socket* sockets = nullptr;   ///< by connection_of()
-  std::uint64_t* clocks = nullptr;            ///< by range: how many pushes this rank has made
-  Head* heads = nullptr;                      ///< by connection_of()
-  std::uint64_t* failed = nullptr;            ///< not 0 once a call has failed
-  FailureRecord<Failure>* failure = nullptr;  ///< mapped
-  Event* events = nullptr;                    ///< the history
-  std::uint64_t events_max = 0;               ///< how many events are kept
-  std::uint64_t* event_count = nullptr;       ///< how many events there were; more than events_max are not kept
+  gpusock::Net net;                             ///< the context's sockets
+  std::int32_t rank = 0;                        ///< this rank
+  std::int32_t ranks = 1;                       ///< how many ranks there are
+  std::uint32_t connections = 1;                ///< to each owner
+  std::uint32_t range_count = 0;                ///< how many ranges there are
+  const RangeInfo* ranges = nullptr;            ///< all ranges
+  const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
+  std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made
+  Head* heads = nullptr;                        ///< by connection_of()
+  const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
+  const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from
+  std::uint64_t* failing = nullptr;             ///< not 0 once a thread looks for the lost rank
+  std::uint64_t* failed = nullptr;              ///< not 0 once a call has failed
+  FailureRecord<Failure>* failure = nullptr;    ///< mapped
+  Event* events = nullptr;                      ///< the history
+  std::uint64_t events_max = 0;                 ///< how many events are kept
+  std::uint64_t* event_count = nullptr;         ///< how many events there were; more than events_max are not kept
 
   /// The index of the connection to its owner that a range uses.
   __device__ unsigned connection_of(unsigned range) const {
@@ -95,9 +100,44 @@ __device__ inline void note(const Worker& worker, std::uint64_t what, std::uint6
   for (int rank = 0; seen != nullptr && rank < worker.ranks; ++rank) event.seen[rank] = seen[rank];
 }
 
-/// Records the first failure, and ends all calls of this rank: the owners then know that it is lost. One thread.
+/// True if a connection has ended: then the rank is lost, or has failed because of another one.
+__device__ inline bool has_lost(const Failure& what) {
+  return what.error != ETIMEDOUT && what.error != EAGAIN && what.error != EBUSY && what.error != ECANCELED &&
+         what.error != EPROTO;
+}
+
+/// A rank that has failed says which rank it has lost: then that one is lost, and not the one that says so. A rank that
+/// was killed says nothing, and its connection ends. One thread.
+__device__ inline Failure asked(const Worker& worker, const Failure& what) {
+  constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+  LastWord word;
+  const std::int64_t got = worker.net.recv(gpusock::this_thread(), worker.words_from[what.rank], &word, sizeof word,
+                                           gpusock::kWaitAll, gpusock::Deadline::after_ns(kPatienceNs));
+  const bool knows = got == static_cast<std::int64_t>(sizeof word) && word.magic == LastWord::kMagic &&
+                     word.lost >= 0 && word.lost < worker.ranks && word.lost != worker.rank;
+  return knows ? Failure{FailureKind::told, word.lost, what.error, what.range, what.rank} : what;
+}
+
+/// Tells all ranks which one is lost. One thread.
+__device__ inline void speak(const Worker& worker, const Failure& what) {
+  const LastWord word{.lost = has_lost(what) ? what.rank : -1};
+  for (int rank = 0; rank < worker.ranks; ++rank) {
+    // Errors are ignored: a rank that has ended hears nothing.
+    worker.net.send(gpusock::this_thread(), worker.words_to[rank], &word, sizeof word, 0, gpusock::Deadline::now());
+  }
+}
+
+/// Records the first failure, and ends all calls of this rank: the owners then know that it is lost. When it returns,
+/// the failure is recorded. One thread.
 __device__ __noinline__ inline void fail(const Worker& worker, const Failure& what) {
-  if (!record_failure(*worker.failed, *worker.failure, what)) return;
+  // relaxed: it only chooses the thread
+  if (executor::DeviceWord(*worker.failing).exchange(1, cuda::memory_order_relaxed) != 0) {
+    executor::await([&] { return has_failed(*worker.failed); }, [] { return false; });
+    return;
+  }
+  const Failure found = has_lost(what) ? asked(worker, what) : what;
+  record_failure(*worker.failed, *worker.failure, found);
+  speak(worker, found);
   for (std::uint32_t i = 0; i < worker.connections * static_cast<std::uint32_t>(worker.ranks); ++i) {
     worker.net.shutdown(gpusock::this_thread(), worker.sockets[i], gpusock::Shutdown::both);
   }

@@ -127,6 +127,7 @@ struct Owner {
     server.set = net.open_set(this_thread());
     server.ranks = kRanks;
     server.connection_count = 1;
+    server.of_pair = 2;
     server.range_count = static_cast<std::uint32_t>(kFloats.size());
     server.connections = &connection;
     server.ranges = ranges.data();
@@ -134,6 +135,7 @@ struct Owner {
     server.contained = contained.data();
     server.lost = lost.data();
     server.losses = &losses;
+    server.words_to = words_to.data();
     server.stop = &stop;
     server.failed = &failed;
     server.failure = &failure;
@@ -145,6 +147,7 @@ struct Owner {
   std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{};
   std::array<std::uint32_t, kRanks> lost{};
   std::uint32_t losses = 0;
+  std::array<Socket, kRanks> words_to{-1, -1};
   std::uint64_t stop = 0, failed = 0;
   FailureRecord<store::Failure> failure{};
   store::Connection connection;

@@ -251,7 +251,7 @@ class Stores(unittest.TestCase):
 
     def lose(self, link, clock, stops):
         """The rank that was killed, what the survivors say, and how they end."""
-        with Ranks(self.program, link, clock, FOR_EVER) as ranks:
+        with Ranks(self.program, link, clock, FOR_EVER, connections=2) as ranks:
             ranks.start()
             ranks.begin(*range(RANKS))
             ranks.await_trained(ranks.random.randrange(1, 5), *range(RANKS))
