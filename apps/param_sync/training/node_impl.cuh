@@ -65,7 +65,6 @@ struct Node::Impl {
   gpusock::Context context;
   gpusock::Stream compute{context};
   std::atomic<bool> stopping{false};
-  std::vector<gpusock::Endpoint> addresses;
 
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   Model model{context, compute, plan.layout};

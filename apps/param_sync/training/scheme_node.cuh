@@ -56,6 +56,7 @@ class SchemeNode final : public Node::Impl {
   std::string end_kernels() noexcept;
 
   std::optional<CheckpointFiles> checkpoints;
+  std::vector<gpusock::Endpoint> addresses;  ///< by rank
   // A node has three streams: compute, this one and the lanes' one. On a GPU a process has at most 32 for all of its
   // nodes.
   gpusock::Stream watching{context};

@@ -4,11 +4,8 @@
 #include "training/run_settings.hpp"
 #include "training/step.cuh"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <bit>
+#include <cstring>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -85,9 +82,9 @@ NodeState StoreNode::state() {
 
 /// Calls `call`, which calls the group or the store, and words its errors.
 template <class Call>
-auto StoreNode::of_group(Call call) {
+void StoreNode::of_group(Call call) {
   try {
-    return call();
+    call();
   } catch (const gpusock::Error& error) {
     fail_with(error.what());
   }
@@ -96,9 +93,10 @@ auto StoreNode::of_group(Call call) {
 /// Tells the observer that the node has failed, gives the others time to see why, and throws.
 void StoreNode::fail_with(const std::string& why) {
   if (stopping) throw Interrupted();
-  if (observer.tell) observer.tell({});
+  const Loss loss;
+  if (observer.tell) observer.tell(loss);
   linger();
-  throw NodeFailure(fmt::format("rank {}: {}", config.rank, why));
+  throw NodeFailure("rank " + std::to_string(config.rank) + ": " + why);
 }
 
 gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
@@ -112,7 +110,6 @@ gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
 }
 
 void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
-  addresses = peers;
   of_group([&] { group.connect(peers); });
   compare_settings();
   make_store();
@@ -121,17 +118,13 @@ void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
 /// Throws NodeFailure if another rank was started with other settings.
 void StoreNode::compare_settings() {
   const RunSettings own = run_settings(config, data, plan, make_exchange_plan(config, plan.layout), first_step);
-  using Words = std::array<std::int32_t, kSettingWords>;
-  const Words own_words = std::bit_cast<Words>(own);
   const auto of_rank = [&](int rank) { return compared.data() + kSettingWords * static_cast<std::size_t>(rank); };
-  std::copy(own_words.begin(), own_words.end(), of_rank(config.rank));
-  of_group([&] {
-    group.wait(group.all_gather({compared.data(), compared.size()}, ns_of(config.connect_timeout_s())));
-  });
+  std::memcpy(of_rank(config.rank), own.data(), sizeof own);
+  of_group(
+      [&] { group.wait(group.all_gather({compared.data(), compared.size()}, ns_of(config.connect_timeout_s()))); });
   for (int rank = 0; rank < config.nodes; ++rank) {
-    Words theirs_words;
-    std::copy_n(of_rank(rank), kSettingWords, theirs_words.begin());
-    const auto theirs = std::bit_cast<RunSettings>(theirs_words);
+    RunSettings theirs;
+    std::memcpy(theirs.data(), of_rank(rank), sizeof theirs);
     const auto [mine, other] = std::mismatch(own.begin(), own.end(), theirs.begin());
     if (mine == own.end()) continue;
     Failure failure{FailureKind::mismatch, rank};
@@ -170,7 +163,7 @@ void StoreNode::make_store() {
   if (!config.history_file.empty())
     options.history_events = range_count() * (2 * plan.sync.exchanges(plan.steps) + kLastPulls);
   of_group([&] {
-    store.emplace(group, initial, options);
+    store = std::make_unique<Store>(group, initial, options);
     handle = store->start();
   });
   std::vector<StorePart> by_owner;

@@ -13,7 +13,7 @@
 #include "training/store_exchange.cuh"
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,7 +46,7 @@ class StoreNode final : public Node::Impl {
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
   template <class Call>
-  auto of_group(Call call);
+  void of_group(Call call);
   [[noreturn]] void fail_with(const std::string& why);
   std::string reason();
   void end_kernels() noexcept;
@@ -61,7 +61,7 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks
-  std::optional<Store> store;
+  std::unique_ptr<Store> store;
   StoreHandle handle;
 };
 
