@@ -19,11 +19,11 @@ namespace param_sync {
 /// A table of rows. One host thread at a time calls it, while no kernel uses the table.
 class RowTable {
  public:
-  /// Makes a table with room for at least `rows_max` rows of `columns` floats. Half as many places more stay free, so
+  /// Makes a table with room for at least `rows_max` rows of `columns` floats. Half as many cells more stay free, so
   /// that searches are short. The context outlives the table. Throws gpusock::Error (EINVAL, ENOMEM).
   RowTable(gpusock::Context& context, std::uint64_t rows_max, std::uint32_t columns)
       : columns_(columns),
-        keys_(context, places_for(rows_max, columns)),
+        keys_(context, cells_for(rows_max, columns)),
         pairs_(context, keys_.size() * pairs_of_row()),
         refused_(context, 1) {
     clear();
@@ -55,15 +55,15 @@ class RowTable {
   Sums sums() const {
     check();
     const std::vector<std::uint64_t> keys = out_of(keys_), pairs = out_of(pairs_);
-    std::vector<std::size_t> places(keys.size());
-    std::iota(places.begin(), places.end(), 0);
-    std::erase_if(places, [&](std::size_t place) { return keys[place] == 0; });
-    std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
+    std::vector<std::size_t> cells(keys.size());
+    std::iota(cells.begin(), cells.end(), 0);
+    std::erase_if(cells, [&](std::size_t cell) { return keys[cell] == 0; });
+    std::sort(cells.begin(), cells.end(), [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
     Sums sums;
-    for (const std::size_t place : places) {
-      sums.keys.push_back(keys[place] - 1);
+    for (const std::size_t cell : cells) {
+      sums.keys.push_back(keys[cell] - 1);
       for (std::uint32_t column = 0; column < columns_; ++column) {
-        const auto pair = std::bit_cast<FloatPair>(pairs[place * pairs_of_row() + column / 2]);
+        const auto pair = std::bit_cast<FloatPair>(pairs[cell * pairs_of_row() + column / 2]);
         sums.values.push_back(column % 2 == 0 ? pair.first : pair.second);
       }
     }
@@ -81,7 +81,7 @@ class RowTable {
     return all;
   }
 
-  static std::uint64_t places_for(std::uint64_t rows_max, std::uint32_t columns) {
+  static std::uint64_t cells_for(std::uint64_t rows_max, std::uint32_t columns) {
     constexpr std::uint64_t kRowsMax = std::uint64_t{1} << 32;
     if (rows_max == 0 || rows_max > kRowsMax || columns == 0) {
       throw gpusock::Error(EINVAL, "a table of " + std::to_string(rows_max) + " rows of " + std::to_string(columns) +

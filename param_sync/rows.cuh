@@ -6,7 +6,7 @@
 ///
 /// The words are in device memory and used with device scope.
 ///   label  operation                      order    partner  data protected
-///   R1     keys[place].compare_exchange   relaxed  R1       nothing: it decides whose row the place is
+///   R1     keys[cell].compare_exchange    relaxed  R1       nothing: it decides whose row the cell is
 ///   R2     pairs[i].compare_exchange      relaxed  R2       nothing: sums are complete when all kernels have ended
 /// They are relaxed because they order nothing: floats are 0 from the beginning and are only added to, and no key is
 /// ever taken out or replaced. So it makes no difference which block has inserted a row. The end of a kernel orders its
@@ -30,10 +30,10 @@ struct FloatPair {
 
 /// The table in the form that kernels use; they take it by value. Pointers point to device memory.
 struct Rows {
-  std::uint64_t* keys = nullptr;     ///< for each place: key + 1, or 0 if the place is free
-  std::uint64_t* pairs = nullptr;    ///< for each place: one FloatPair for every two columns
+  std::uint64_t* keys = nullptr;     ///< for each cell: key + 1, or 0 if the cell is free
+  std::uint64_t* pairs = nullptr;    ///< for each cell: one FloatPair for every two columns
   std::uint64_t* refused = nullptr;  ///< how many rows could not be added
-  std::uint64_t places = 0;          ///< number of places: a power of two
+  std::uint64_t cells = 0;           ///< number of cells: a power of two
   std::uint32_t columns = 0;         ///< floats of a row
 
   static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;  ///< the largest key
@@ -43,30 +43,30 @@ struct Rows {
 
   /// Adds `columns` floats to the row of this key, and makes the row if it is not there. All threads of the group call.
   /// Any number of groups may call at the same time, also for the same row. Never waits. Returns 0; -ENOSPC if other
-  /// rows occupy all places; -EINVAL for a key above kKeyMax. The host learns of refused rows from RowTable::check().
+  /// rows occupy all cells; -EINVAL for a key above kKeyMax. The host learns of refused rows from RowTable::check().
   template <class Group>
   __device__ int add(const Group& group, std::uint64_t key, const float* values) const {
-    const std::int64_t place = place_of(key);
+    const std::int64_t cell = cell_of(key);
     const auto rank = static_cast<std::uint32_t>(group.thread_rank()), size = static_cast<std::uint32_t>(group.size());
-    if (place < 0) {
+    if (cell < 0) {
       // relaxed: it only counts
       if (rank == 0) Word(*refused).fetch_add(1, cuda::memory_order_relaxed);
-      return static_cast<int>(place);
+      return static_cast<int>(cell);
     }
-    std::uint64_t* const row = pairs + static_cast<std::uint64_t>(place) * pairs_of_row();
+    std::uint64_t* const row = pairs + static_cast<std::uint64_t>(cell) * pairs_of_row();
     for (std::uint32_t i = rank; i < pairs_of_row(); i += size) {
       add_to(row[i], {values[2 * i], 2 * i + 1 < columns ? values[2 * i + 1] : 0});
     }
     return 0;
   }
 
-  /// Returns the place of a key's row, or the error that add() returns. All threads of a group get the same result.
-  __device__ std::int64_t place_of(std::uint64_t key) const {
+  /// Returns the cell of a key's row, or the error that add() returns. All threads of a group get the same result.
+  __device__ std::int64_t cell_of(std::uint64_t key) const {
     if (key > kKeyMax) return -EINVAL;
-    std::uint64_t place = mixed(key) & (places - 1);
-    for (std::uint64_t tried = 0; tried < places; ++tried) {
-      if (is_of(keys[place], key + 1)) return static_cast<std::int64_t>(place);
-      place = (place + 1) & (places - 1);
+    std::uint64_t cell = mixed(key) & (cells - 1);
+    for (std::uint64_t tried = 0; tried < cells; ++tried) {
+      if (is_of(keys[cell], key + 1)) return static_cast<std::int64_t>(cell);
+      cell = (cell + 1) & (cells - 1);
     }
     return -ENOSPC;
   }
@@ -74,7 +74,7 @@ struct Rows {
  private:
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 
-  /// True if the place belongs to this key. A free place is first given to the key.
+  /// True if the cell belongs to this key. A free cell is first given to the key.
   __device__ static bool is_of(std::uint64_t& key, std::uint64_t wanted) {
     const Word word(key);
     std::uint64_t found = word.load(cuda::memory_order_relaxed);  // relaxed: R1 decides

@@ -60,8 +60,8 @@ __device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most
   return found;
 }
 
-/// Calls take(i, place) for the `most` of value_at(0) to value_at(count - 1) with the largest absolute values; of equal
-/// numbers it takes the first, and never a 0. Places count from 0 in the order of i. Returns how many numbers it took.
+/// Calls take(i, index) for the `most` of value_at(0) to value_at(count - 1) with the largest absolute values; of equal
+/// numbers it takes the first, and never a 0. Indices count from 0 in the order of i. Returns how many numbers it took.
 /// take() may change value_at() of the same i. Block-collective; ends with a barrier if `most` is not 0.
 template <class ValueAt, class Take>
 __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t most, ValueAt value_at, Take take) {
@@ -81,11 +81,11 @@ __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t 
     equal[threadIdx.x] = equal_here;
   }
   __syncthreads();
-  std::uint32_t larger_all = 0, equal_all = 0, place = 0, equal_before = 0;
+  std::uint32_t larger_all = 0, equal_all = 0, index = 0, equal_before = 0;
   for (unsigned thread = 0; thread < threads; ++thread) {
     if (thread == threadIdx.x) {
       equal_before = equal_all;
-      place = larger_all + min(equal_all, threshold.equal);
+      index = larger_all + min(equal_all, threshold.equal);
     }
     larger_all += larger[thread];
     equal_all += equal[thread];
@@ -94,7 +94,7 @@ __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t 
     const std::uint32_t bits = size_bits(value_at(i));
     if (bits < threshold.bits) continue;
     if (bits == threshold.bits && equal_before++ >= threshold.equal) continue;
-    take(i, place++);
+    take(i, index++);
   }
   __syncthreads();  // all threads have read `larger` and `equal`, and called take()
   return larger_all + min(equal_all, threshold.equal);

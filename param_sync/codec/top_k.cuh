@@ -135,8 +135,8 @@ class TopK {
     const auto count = static_cast<std::uint32_t>(part.count());
     const auto most = static_cast<std::uint32_t>(changes_of(count, part.step));
     Change* changes = changes_ + part.begin;
-    const std::uint32_t chosen = take_largest(count, most, value_at, [&](std::uint32_t i, std::uint32_t place) {
-      changes[place] = {static_cast<std::uint32_t>(part.begin + i), change_at(i)};
+    const std::uint32_t chosen = take_largest(count, most, value_at, [&](std::uint32_t i, std::uint32_t index) {
+      changes[index] = {static_cast<std::uint32_t>(part.begin + i), change_at(i)};
     });
     if (threadIdx.x == 0) chosen_[part.index] = chosen;
   }

@@ -15,7 +15,7 @@ struct Exchange {
   int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
   bool all_apply = false;  ///< each rank gets the sums, and applies the update to all of them
   std::uint64_t ready_per_step = 1;
-  int places = 0;                          ///< number of places in run.places
+  int reservations = 0;                    ///< number of in-place reservations in run.reservations
   std::uint64_t leading = 0;               ///< number of lanes whose first op leads()
   bool gives_way = false;                  ///< true if the exchanges before it send first
   std::uint64_t credits = 0;               ///< how many other ranks may send to this one at a time; 0: any number

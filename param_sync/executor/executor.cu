@@ -238,7 +238,7 @@ struct Executor::Impl {
     run.lanes = program.lanes.data();
     run.operands = program.operands.data();
     run.reorder_buffers = program.reorder_buffers.data();
-    run.reorder_places = program.reorder_places;
+    run.reorder_entries = program.reorder_entries;
     run.reorder_floats = program.reorder_floats;
     run.lane_count = static_cast<std::int32_t>(program.lanes.size());
     run.lanes_meet = program.lanes_meet;
@@ -379,16 +379,16 @@ struct Executor::Impl {
     policies->copy_in(std::as_bytes(std::span(all)));
   }
 
-  /// Makes the places of a tensor that is exchanged in place.
-  void make_places(const Exchanged& tensor, Exchange& exchange) {
+  /// Makes the in-place reservations of a tensor that is exchanged in place.
+  void make_reservations(const Exchanged& tensor, Exchange& exchange) {
     const schedule::Schedule& schedule = schedules[tensor.schedule];
     const Program program = program_of(schedule, settings.rank, channels, settings.execution);
     const auto sends = in_place_sends(schedule, settings.rank, program, exchange.run.cut, settings.ring_bytes);
     if (sends.empty()) return;
-    const PlaceMemory& memory = places.emplace_back(context, program, sends);
-    exchange.run.places = memory.places.data();
-    exchange.run.place_of_op = memory.of_op.data();
-    exchange.places = static_cast<int>(sends.size());
+    const ReservationMemory& memory = reservations.emplace_back(context, program, sends);
+    exchange.run.reservations = memory.reservations.data();
+    exchange.run.reservation_of_op = memory.of_op.data();
+    exchange.reservations = static_cast<int>(sends.size());
   }
 
   /// Waits for the record of a failure. Of several kernels that fail, the first one finds out which rank is lost, and
@@ -434,7 +434,7 @@ struct Executor::Impl {
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
   std::vector<std::shared_ptr<void>> codec_memory;  // by tensor
-  std::deque<PlaceMemory> places;                   // of some tensors
+  std::deque<ReservationMemory> reservations;       // of some tensors
   std::vector<Exchange> resident;
   Residence residence;
   bool resident_started = false;
@@ -459,7 +459,7 @@ Executor::~Executor() {
     gpusock::launch(impl_->context, {.stream = free_stream}, close_channels, impl_->run(), impl_->listening[0].socket);
     impl_->stream.synchronize();
     impl_->context.synchronize();
-    if (impl_->places.empty()) return;
+    if (impl_->reservations.empty()) return;
     gpusock::launch(impl_->context, {.stream = &impl_->stream}, end_reservations, impl_->run());
     impl_->stream.synchronize();
   } catch (const gpusock::Error&) {
@@ -641,7 +641,7 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
   };
   with_policies(rank.update, residence.codec, make);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (tensors[i].in_place && codec::is_dense(residence.codec)) rank.make_places(tensors[i], all[i]);
+    if (tensors[i].in_place && codec::is_dense(residence.codec)) rank.make_reservations(tensors[i], all[i]);
   }
   rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
@@ -649,9 +649,9 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
   rank.residence = residence;
 }
 
-Places Executor::places(std::size_t tensor) const {
+InPlaceReservations Executor::in_place_reservations(std::size_t tensor) const {
   const Exchange& exchange = impl_->exchange_of(tensor);
-  return {exchange.run.places, exchange.places, exchange.run.data};
+  return {exchange.run.reservations, exchange.reservations, exchange.run.data};
 }
 
 void Executor::start_resident() {

@@ -53,10 +53,10 @@ struct Optimizing {
                    ///< states and weights
 };
 
-struct ExchangeWords;  // exchange_words.cuh
-struct ExchangeTimes;  // handover.cuh
-struct LastWords;      // last_words.cuh
-struct Places;         // place.cuh
+struct ExchangeWords;        // exchange_words.cuh
+struct ExchangeTimes;        // handover.cuh
+struct LastWords;            // last_words.cuh
+struct InPlaceReservations;  // in_place_reservation.cuh
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own. The schedules of
 /// two tensors share no channel: schedule::shift_channels() renumbers channels. With a schedule that only copies
@@ -66,8 +66,8 @@ struct Exchanged {
   float* gradients = nullptr;  ///< memory that kernels reach; also where an all-reduce leaves the sums
   std::uint64_t count = 0;     ///< floats
   Optimizing optimizing;       ///< how the owner of a chunk makes weights of its sum
-  bool in_place = false;       ///< true if all kernels write the gradients through Destination (place.cuh), made of
-                               ///< places()
+  bool in_place = false;  ///< true if all kernels write the gradients through Destination (in_place_reservation.cuh),
+                          ///< made of in_place_reservations()
   std::uint64_t ready_per_step = 1;  ///< how often its gradients are handed over in a step: once by each block
 };
 
@@ -155,8 +155,8 @@ class Executor {
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
 
   /// Returns where kernels write this tensor's gradients, once it is prepared. If it is not exchanged in place, there
-  /// are no places, and kernels write into the tensor.
-  Places places(std::size_t tensor) const;
+  /// are no reservations, and kernels write into the tensor.
+  InPlaceReservations in_place_reservations(std::size_t tensor) const;
 
   /// Starts all prepared lanes at once. Call it when the channels are connected, and call start() neither before nor
   /// after it. Kernels hand over a tensor's gradients by hand_over(), and has_version() says when the weights are there

@@ -116,7 +116,7 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
     const auto& lanes =
         schedules[static_cast<std::size_t>(failure.schedule)].ranks[static_cast<std::size_t>(rank)].lanes;
     where = fmt::format(
-        " [{}: {}]", schedule::place(rank, failure.lane, failure.op),
+        " [{}: {}]", schedule::location(rank, failure.lane, failure.op),
         schedule::describe(lanes[static_cast<std::size_t>(failure.lane)][static_cast<std::size_t>(failure.op)]));
   }
   const std::string self = fmt::format("rank {}: ", rank);

@@ -17,7 +17,7 @@ using OpOfRank = std::pair<int, int>;  // lane, index
 class OwnData {
  public:
   OwnData(const schedule::Schedule& schedule, int rank) : chunks_(static_cast<std::size_t>(schedule.chunks)) {
-    for (const OpPlace& at : order_of(schedule)) {
+    for (const OpLocation& at : order_of(schedule)) {
       if (at.rank != rank) continue;
       const schedule::Op& op = schedule.ranks[static_cast<std::size_t>(rank)]
                                    .lanes[static_cast<std::size_t>(at.lane)][static_cast<std::size_t>(at.index)];
@@ -26,15 +26,15 @@ class OwnData {
   }
 
   /// True if this op is the only one that reads its chunks' original data, and a later op replaces this data.
-  bool only_reader(const schedule::Op& op, OpOfRank place) const {
+  bool only_reader(const schedule::Op& op, OpOfRank location) const {
     return std::all_of(chunks_.begin() + op.chunk, chunks_.begin() + op.chunk + op.count,
-                       [&](const Chunk& chunk) { return chunk.readers == 1 && chunk.last == place && !chunk.own; });
+                       [&](const Chunk& chunk) { return chunk.readers == 1 && chunk.last == location && !chunk.own; });
   }
 
   /// True if this op is the first send on its channel, and all other sends there are of its lane.
-  bool leads_channel(const schedule::Op& op, OpOfRank place) const {
+  bool leads_channel(const schedule::Op& op, OpOfRank location) const {
     const Sends& sends = sends_.at({op.to, op.channel});
-    return sends.lanes.size() == 1 && sends.first == place;
+    return sends.lanes.size() == 1 && sends.first == location;
   }
 
  private:
@@ -48,21 +48,21 @@ class OwnData {
     std::set<int> lanes;
   };
 
-  void look_at(const schedule::Op& op, OpOfRank place) {
+  void look_at(const schedule::Op& op, OpOfRank location) {
     using schedule::Kind;
     const bool replaces = op.kind == Kind::recv || op.kind == Kind::recv_send, sends = op.kind == Kind::send;
     for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
       Chunk& is = chunks_[static_cast<std::size_t>(chunk)];
       if (is.own && !replaces) {
         ++is.readers;
-        is.last = place;
+        is.last = location;
       }
       if (!sends) is.own = false;
     }
     if (!op.sends()) return;
-    Sends& on = sends_.try_emplace({op.to, op.channel}, Sends{place, {}}).first->second;
-    on.first = std::min(on.first, place);  // the first one, if they are of one lane
-    on.lanes.insert(place.first);
+    Sends& on = sends_.try_emplace({op.to, op.channel}, Sends{location, {}}).first->second;
+    on.first = std::min(on.first, location);  // the first one, if they are of one lane
+    on.lanes.insert(location.first);
   }
 
   std::vector<Chunk> chunks_;
@@ -79,9 +79,9 @@ std::vector<InPlaceSend> in_place_sends(const schedule::Schedule& schedule, int 
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     for (std::size_t index = 0; index < lanes[lane].size(); ++index) {
       const schedule::Op& op = lanes[lane][index];
-      const OpOfRank place{static_cast<int>(lane), static_cast<int>(index)};
+      const OpOfRank location{static_cast<int>(lane), static_cast<int>(index)};
       if (op.kind != schedule::Kind::send || op.is_signal()) continue;
-      if (!own.only_reader(op, place) || !own.leads_channel(op, place)) continue;
+      if (!own.only_reader(op, location) || !own.leads_channel(op, location)) continue;
       if (cut.passes() != 1 && op.count != 1) continue;  // parts of several chunks are not contiguous
       const Floats floats{cut.part(static_cast<std::uint32_t>(op.chunk), 0).begin,
                           cut.part(static_cast<std::uint32_t>(op.chunk + op.count - 1), 0).end};

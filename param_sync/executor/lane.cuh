@@ -4,7 +4,7 @@
 
 #include "param_sync/codec/dense.hpp"
 #include "param_sync/executor/encoded.cuh"
-#include "param_sync/executor/offer.cuh"
+#include "param_sync/executor/reserve_in_place.cuh"
 #include "param_sync/executor/policies.cuh"
 
 namespace param_sync::executor {
@@ -104,7 +104,7 @@ class Operands {
       : operands_(at.run.operands + at.op.operands_begin),
         count_(at.op.operands_end - at.op.operands_begin),
         buffer_(buffer),
-        place_floats_(at.run.reorder_floats),
+        entry_floats_(at.run.reorder_floats),
         own_(own) {}
 
   /// Computes floats [from, from + count) of the sums in the operands' order. `arrived` begins with float `from`.
@@ -135,13 +135,13 @@ class Operands {
 
   __device__ const float* values_of(int operand, const float* arrived, std::uint64_t from) const {
     if (operand == kOperandArriving) return arrived;
-    return (operand == kOperandOwn ? own_ : buffer_ + place_floats_ * static_cast<std::uint64_t>(operand)) + from;
+    return (operand == kOperandOwn ? own_ : buffer_ + entry_floats_ * static_cast<std::uint64_t>(operand)) + from;
   }
 
   const int* operands_;
   int count_;
   const float* buffer_;
-  std::uint64_t place_floats_;
+  std::uint64_t entry_floats_;
   const float* own_;
 };
 
@@ -185,7 +185,7 @@ __device__ inline bool reduce_floats(const OpAt& at, const Reduction& reduction,
 /// Returns the buffer in which a lane keeps data that comes before its turn in the order of ranks.
 __device__ inline float* reorder_buffer_of(const Run& run, int lane) {
   return run.reorder_buffers +
-         run.reorder_floats * static_cast<std::uint64_t>(run.reorder_places) * static_cast<std::uint64_t>(lane);
+         run.reorder_floats * static_cast<std::uint64_t>(run.reorder_entries) * static_cast<std::uint64_t>(lane);
 }
 
 /// Receives the last operands of sums, and adds all operands in the order of ranks. `before`: how many floats of the
@@ -311,8 +311,8 @@ template <class Reduction>
 __device__ inline bool add_floats(const OpAt& at, const Reduction& reduction, Floats floats, std::uint64_t before) {
   if (at.op.reorder == LaneOp::kDirect) return reduce_floats(at, reduction, floats);
   if (at.op.reorder == LaneOp::kSums) return sum_floats(at, reduction, floats, before);
-  float* place = reorder_buffer_of(at.run, at.lane) + at.run.reorder_floats * static_cast<std::uint64_t>(at.op.reorder);
-  return receive_floats(at, place + before, floats.count());
+  float* entry = reorder_buffer_of(at.run, at.lane) + at.run.reorder_floats * static_cast<std::uint64_t>(at.op.reorder);
+  return receive_floats(at, entry + before, floats.count());
 }
 
 /// Sends a message: what a kernel has written into the ring, or what the codec makes of the op's chunks.

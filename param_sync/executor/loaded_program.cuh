@@ -1,9 +1,10 @@
 #pragma once
-/// @file A rank's programs in device memory, and the places there of tensors whose sends may be written in place.
+/// @file A rank's programs in device memory, and the in-place reservations there of tensors whose sends may be written
+/// in place.
 
 #include "param_sync/executor/admission/asking.cuh"
 #include "param_sync/executor/in_place.hpp"
-#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/in_place_reservation.cuh"
 #include "param_sync/executor/program.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -22,8 +23,8 @@ struct LoadedProgram {
   gpusock::DeviceBuffer<int> operands;
   int chunks;
   bool lanes_meet;
-  int reorder_places;            ///< places of a lane's reorder buffer
-  std::uint64_t reorder_floats;  ///< floats of a place
+  int reorder_entries;           ///< entries of a lane's reorder buffer
+  std::uint64_t reorder_floats;  ///< floats of an entry
   gpusock::DeviceBuffer<float> reorder_buffers;
   std::uint64_t ops_of_lane_max = 0;
   std::uint64_t leading = 0;      ///< number of lanes whose first op leads()
@@ -36,9 +37,9 @@ struct LoadedProgram {
         operands(context, program.operands.size()),
         chunks(program.chunks),
         lanes_meet(program.lanes_meet),
-        reorder_places(program.reorder_places),
+        reorder_entries(program.reorder_entries),
         reorder_floats(static_cast<std::uint64_t>(program.reorder_chunks) * unit_floats),
-        reorder_buffers(context, reorder_floats * static_cast<std::uint64_t>(reorder_places) * program.lanes.size()) {
+        reorder_buffers(context, reorder_floats * static_cast<std::uint64_t>(reorder_entries) * program.lanes.size()) {
     lanes.copy_in(program.lanes);
     if (!program.operands.empty()) operands.copy_in(program.operands);
     if (!program.ops.empty()) ops.copy_in(program.ops);
@@ -55,20 +56,20 @@ struct LoadedProgram {
   }
 };
 
-/// The places of a tensor whose sends may be written in place.
-struct PlaceMemory {
-  gpusock::DeviceBuffer<Place> places;
+/// The reservations of a tensor whose sends may be written in place.
+struct ReservationMemory {
+  gpusock::DeviceBuffer<InPlaceReservation> reservations;
   gpusock::DeviceBuffer<int> of_op;
 
-  PlaceMemory(gpusock::Context& context, const Program& program, const std::vector<InPlaceSend>& sends)
-      : places(context, sends.size()), of_op(context, program.ops.size()) {
-    std::vector<Place> all;
+  ReservationMemory(gpusock::Context& context, const Program& program, const std::vector<InPlaceSend>& sends)
+      : reservations(context, sends.size()), of_op(context, program.ops.size()) {
+    std::vector<InPlaceReservation> all;
     std::vector<int> indices(program.ops.size(), schedule::kNobody);
     for (const InPlaceSend& send : sends) {
       indices[static_cast<std::size_t>(send.op)] = static_cast<int>(all.size());
-      all.push_back({.floats = send.floats, .settled = 0, .first = nullptr, .first_floats = 0, .rest = nullptr});
+      all.push_back({.floats = send.floats, .decision = 0, .first = nullptr, .first_floats = 0, .rest = nullptr});
     }
-    places.copy_in(all);
+    reservations.copy_in(all);
     of_op.copy_in(indices);
   }
 };

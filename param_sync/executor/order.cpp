@@ -17,7 +17,7 @@ class Walk {
     for (const schedule::Rank& rank : schedule.ranks) done_.emplace_back(rank.lanes.size());
   }
 
-  std::vector<OpPlace> order() {
+  std::vector<OpLocation> order() {
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < schedule_.nodes(); ++rank) {
@@ -52,11 +52,11 @@ class Walk {
   const schedule::Schedule& schedule_;
   std::vector<std::vector<int>> done_;  // by rank and lane
   std::map<std::tuple<int, int, int>, int> messages_;
-  std::vector<OpPlace> order_;
+  std::vector<OpLocation> order_;
 };
 
 }  // namespace
 
-std::vector<OpPlace> order_of(const schedule::Schedule& schedule) { return Walk(schedule).order(); }
+std::vector<OpLocation> order_of(const schedule::Schedule& schedule) { return Walk(schedule).order(); }
 
 }  // namespace param_sync::executor

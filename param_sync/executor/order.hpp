@@ -7,7 +7,7 @@
 
 namespace param_sync::executor {
 
-struct OpPlace {
+struct OpLocation {
   int rank = 0;
   int lane = 0;
   int index = 0;
@@ -15,6 +15,6 @@ struct OpPlace {
 
 /// Returns such an order for a schedule that the checker accepts. A schedule like that does the same in any order, so
 /// one order shows what data each op finds.
-std::vector<OpPlace> order_of(const schedule::Schedule& schedule);
+std::vector<OpLocation> order_of(const schedule::Schedule& schedule);
 
 }  // namespace param_sync::executor

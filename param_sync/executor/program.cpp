@@ -45,8 +45,8 @@ class WeightsRun {
       chunks_.emplace_back(static_cast<std::size_t>(schedule.chunks));
       flags_.emplace_back(rank.lanes.size());
     }
-    for (const OpPlace& place : order_of(schedule)) {
-      step(place, schedule.ranks[at(place.rank)].lanes[at(place.lane)][at(place.index)]);
+    for (const OpLocation& location : order_of(schedule)) {
+      step(location, schedule.ranks[at(location.rank)].lanes[at(location.lane)][at(location.index)]);
     }
   }
 
@@ -55,10 +55,10 @@ class WeightsRun {
  private:
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-  void step(const OpPlace& place, const schedule::Op& op) {
-    std::vector<bool>& chunks = chunks_[at(place.rank)];
+  void step(const OpLocation& location, const schedule::Op& op) {
+    std::vector<bool>& chunks = chunks_[at(location.rank)];
     if (op.receives()) {
-      auto& arrived = messages_[{op.from, place.rank, op.channel}];
+      auto& arrived = messages_[{op.from, location.rank, op.channel}];
       if (op.is_signal()) arrived.pop_front();
       for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
         chunks[at(chunk)] = arrived.front();
@@ -68,15 +68,15 @@ class WeightsRun {
     for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
       if (op.kind == schedule::Kind::apply) chunks[at(chunk)] = true;
       if (chunks[at(chunk)] != chunks[at(op.chunk)]) {
-        throw schedule::Error(schedule::place(place.rank, place.lane, place.index) + ": " + schedule::describe(op) +
-                              " moves weights and gradients together");
+        throw schedule::Error(schedule::location(location.rank, location.lane, location.index) + ": " +
+                              schedule::describe(op) + " moves weights and gradients together");
       }
     }
     if (op.sends()) {
-      auto& sent = messages_[{place.rank, op.to, op.channel}];
+      auto& sent = messages_[{location.rank, op.to, op.channel}];
       sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + std::max(op.count, 1));
     }
-    flags_[at(place.rank)][at(place.lane)].push_back(!op.is_signal() && chunks[at(op.chunk)]);
+    flags_[at(location.rank)][at(location.lane)].push_back(!op.is_signal() && chunks[at(op.chunk)]);
   }
 
   std::vector<std::vector<bool>> chunks_;  // by rank and chunk: true if the chunk is weights
@@ -109,10 +109,10 @@ void sum_in_rank_order(Program& program, int rank, const schedule::Lane& lane, s
   std::vector<std::pair<int, int>> operands{{rank, kOperandOwn}};
   for (std::size_t i = begin; i < end; ++i) {
     const bool last = i + 1 == end;
-    const int place = static_cast<int>(i - begin);
-    program.ops[static_cast<std::size_t>(first_op) + i].reorder = last ? LaneOp::kSums : place;
-    operands.emplace_back(lane[i].from, last ? kOperandArriving : place);
-    if (!last) program.reorder_places = std::max(program.reorder_places, place + 1);
+    const int entry = static_cast<int>(i - begin);
+    program.ops[static_cast<std::size_t>(first_op) + i].reorder = last ? LaneOp::kSums : entry;
+    operands.emplace_back(lane[i].from, last ? kOperandArriving : entry);
+    if (!last) program.reorder_entries = std::max(program.reorder_entries, entry + 1);
   }
   program.reorder_chunks = std::max(program.reorder_chunks, lane[begin].count);
   std::sort(operands.begin(), operands.end());

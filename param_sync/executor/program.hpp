@@ -32,7 +32,7 @@ struct LaneOp {
   int out = schedule::kNobody;                 ///< the channel on which it sends
   int after_begin = 0;                         ///< what it waits for: Program::after[after_begin, after_end)
   int after_end = 0;                           ///< see after_begin
-  int reorder = kDirect;    ///< of a recv_reduce: place of the reorder buffer for its data, or kDirect or kSums
+  int reorder = kDirect;    ///< of a recv_reduce: entry of the reorder buffer for its data, or kDirect or kSums
   int operands_begin = 0;   ///< of the op that makes the sum: Program::operands[operands_begin, operands_end)
   int operands_end = 0;     ///< see operands_begin
   bool of_weights = false;  ///< true if it moves, or makes, weights that are apart
@@ -44,7 +44,8 @@ struct LaneOp {
   static constexpr int kSums = -2;    ///< this op's data completes a sum, and the op adds all operands
 };
 
-/// An operand of a sum of more than two ranks' data is a place of the lane's reorder buffer, or one of these constants.
+/// An operand of a sum of more than two ranks' data is an entry of the lane's reorder buffer, or one of these
+/// constants.
 inline constexpr int kOperandArriving = -1;
 inline constexpr int kOperandOwn = -2;  ///< this rank's own data
 
@@ -67,8 +68,8 @@ struct Program {
   std::vector<LaneOp> ops;     ///< lane after lane
   std::vector<Reached> after;  ///< for all ops: see LaneOp::after_begin
   std::vector<int> operands;   ///< for all ops, in rank order in each: see LaneOp::operands_begin
-  int reorder_places = 0;      ///< the most places of a lane's reorder buffer
-  int reorder_chunks = 0;      ///< the most chunks of a place
+  int reorder_entries = 0;     ///< the most entries of a lane's reorder buffer
+  int reorder_chunks = 0;      ///< the most chunks of an entry
   bool lanes_meet = false;     ///< true if no lane begins a pass before all lanes have ended the pass before it: two
                                ///< lanes share a direction of a channel, or signals say when another rank may send
 };

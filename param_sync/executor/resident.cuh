@@ -115,7 +115,7 @@ __device__ inline void run_steps(const Exchange* exchanges, int index, int count
   LaneCounts counts;
   for (std::uint64_t step = 0; step < steps; ++step) {
     exchange.run.number = step + 1;
-    if (!offer_places(exchange.run, sockets, *exchange.words, lane)) return;
+    if (!reserve_in_place(exchange.run, sockets, *exchange.words, lane)) return;
     if (!await_gradients(exchange, step)) return;
     StepOfLane<typename P::Admission> of_lane({exchanges, index, exchange, lane}, step, counts);
     const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };

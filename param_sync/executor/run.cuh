@@ -16,7 +16,7 @@
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/find_lost.cuh"
 #include "param_sync/executor/last_words.cuh"
-#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/in_place_reservation.cuh"
 #include "param_sync/executor/program.hpp"
 #include "param_sync/executor/exchange_words.cuh"
 #include "param_sync/wire/failure_record.cuh"
@@ -44,9 +44,9 @@ struct Run {
   const Reached* after = nullptr;
   const LaneOps* lanes = nullptr;
   const int* operands = nullptr;
-  float* reorder_buffers = nullptr;  ///< by lane, each with reorder_places places
-  std::int32_t reorder_places = 0;
-  std::uint64_t reorder_floats = 0;  ///< floats of a place
+  float* reorder_buffers = nullptr;  ///< by lane, each with reorder_entries entries
+  std::int32_t reorder_entries = 0;
+  std::uint64_t reorder_floats = 0;  ///< floats of an entry
   std::int32_t lane_count = 0;
   bool lanes_meet = false;
   const gpusock::Socket* sockets = nullptr;  ///< by channel
@@ -54,11 +54,11 @@ struct Run {
   float* data = nullptr;
   Cut cut;
   Apply apply;
-  Place* places = nullptr;           ///< places of sends that kernels may write in place, or null
-  const int* place_of_op = nullptr;  ///< by op: the index of its place, or schedule::kNobody
-  std::int32_t schedule = -1;        ///< index of the schedule
-  std::uint64_t number = 0;          ///< each rank counts its runs: numbers agree if all run the same ones
-  std::uint32_t operation = 0;       ///< the schedule's index and Executor::start()'s tag: the same at all ranks
+  InPlaceReservation* reservations = nullptr;  ///< reservations of sends that kernels may write in place, or null
+  const int* reservation_of_op = nullptr;      ///< by op: the index of its reservation, or schedule::kNobody
+  std::int32_t schedule = -1;                  ///< index of the schedule
+  std::uint64_t number = 0;                    ///< each rank counts its runs: numbers agree if all run the same ones
+  std::uint32_t operation = 0;  ///< the schedule's index and Executor::start()'s tag: the same at all ranks
   std::uint64_t timeout_ns = 0;
   std::uint64_t* progress = nullptr;                   ///< by lane: the run, and how many of its ops are complete
   std::uint64_t* lanes_ended = nullptr;                ///< lanes that have ended this run

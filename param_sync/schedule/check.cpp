@@ -116,11 +116,11 @@ class CheckedRun {
  private:
   template <class Problem = Error>
   [[noreturn]] void refuse(const LaneState& lane, const std::string& why) const {
-    throw Problem(fmt::format("{}, {}: {}", place(lane.rank, lane.lane, lane.index), describe(lane.op()), why));
+    throw Problem(fmt::format("{}, {}: {}", location(lane.rank, lane.lane, lane.index), describe(lane.op()), why));
   }
   std::string name(const OpId& id) const {
     const LaneState& lane = lanes_[static_cast<std::size_t>(id.lane)];
-    return place(lane.rank, lane.lane, id.index);
+    return location(lane.rank, lane.lane, id.index);
   }
   /// A lane's index in a clock.
   std::size_t in_clock(int lane) const {
@@ -190,9 +190,9 @@ CheckedRun::CheckedRun(const Schedule& schedule, Known known) : schedule_(schedu
     lane.past.resize(size);
     for (const Op& op : *lane.ops) {
       for (const OpRef& before : op.after) {
-        int& place = lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))]
-                         .awaited[static_cast<std::size_t>(before.index)];
-        if (place == kNobody) place = awaited++;
+        int& number = lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))]
+                          .awaited[static_cast<std::size_t>(before.index)];
+        if (number == kNobody) number = awaited++;
       }
     }
   }
@@ -428,7 +428,7 @@ void CheckedRun::refuse_deadlock() const {
     const char* what = !lane.started                                  ? "for an op of its \"after\""
                        : lane.op().kind == Kind::send || lane.passing ? "for room in the ring"
                                                                       : "for a message";
-    text += fmt::format("\n  {}: {} waits {}", place(lane.rank, lane.lane, lane.index), describe(lane.op()), what);
+    text += fmt::format("\n  {}: {} waits {}", location(lane.rank, lane.lane, lane.index), describe(lane.op()), what);
   }
   if (waiting > kNamedMax) text += fmt::format("\n  and {} lanes more", waiting - kNamedMax);
   throw Error(text);

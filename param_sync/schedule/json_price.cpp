@@ -15,7 +15,7 @@ constexpr std::uint64_t kArrayBytes = 32;    // a vector
 constexpr std::uint64_t kMemberBytes = 96;   // an entry of a map: a name of up to 15 characters, and a value
 constexpr std::uint64_t kElementBytes = 48;  // an element of a vector; while it grows, it has old and new storage
 constexpr std::uint64_t kStringBytes = 48;   // a string of up to 15 characters
-constexpr std::size_t kInPlaceMax = 15;      // characters that a string holds without an allocation
+constexpr std::size_t kInlineMax = 15;       // characters that a string holds without an allocation
 
 /// Returns the index after the closing quotation mark of a string. `at` is the index after its opening one.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
@@ -32,7 +32,7 @@ std::uint64_t parsed_bytes(std::string_view text) {
     const char letter = text[at++];
     if (letter == '"') {
       const std::size_t end = end_of_string(text, at);
-      bytes += kStringBytes + (end - at > kInPlaceMax ? end - at : 0);
+      bytes += kStringBytes + (end - at > kInlineMax ? end - at : 0);
       at = end;
     } else if (letter == '{' || letter == '[') {
       in_array.push_back(letter == '[');

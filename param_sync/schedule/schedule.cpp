@@ -35,7 +35,7 @@ void validate_after(const Rank& rank, const OpRef& self, const std::string& wher
 }
 
 void validate_op(const Schedule& schedule, int rank, const OpRef& self, const Op& op) {
-  const auto where = [&] { return place(rank, self.lane, self.index); };
+  const auto where = [&] { return location(rank, self.lane, self.index); };
   if (op.is_signal() && op.kind != Kind::send && op.kind != Kind::recv) {
     refuse(where(), fmt::format("{} of 0 chunks: only send and recv can be without chunks", to_string(op.kind)));
   }
@@ -106,7 +106,9 @@ int shift_channels(Schedule& schedule, int first) {
   return end;
 }
 
-std::string place(int rank, int lane, int index) { return fmt::format("rank {}, lane {}, op {}", rank, lane, index); }
+std::string location(int rank, int lane, int index) {
+  return fmt::format("rank {}, lane {}, op {}", rank, lane, index);
+}
 
 std::string describe(const Op& op) {
   std::string text = fmt::format("{} of {}", to_string(op.kind), op.is_signal() ? "a signal about chunk" : "chunk");

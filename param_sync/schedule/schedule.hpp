@@ -119,7 +119,7 @@ const char* to_string(Result result);
 int shift_channels(Schedule& schedule, int first);
 
 /// Returns text such as "rank 2, lane 0, op 3".
-std::string place(int rank, int lane, int index);
+std::string location(int rank, int lane, int index);
 
 /// Returns text such as "recv_reduce of chunks 4 to 7 from rank 1".
 std::string describe(const Op& op);

@@ -69,14 +69,14 @@ int in_order_parent(int rank, int nodes) {
   return right < nodes ? right : rank ^ bit;
 }
 
-/// Returns the in-order tree in which rank r has the position of rank place(r).
-template <class Place>
-Tree in_order_tree(int nodes, Place place) {
+/// Returns the in-order tree in which rank r has the position of rank position_of(r).
+template <class PositionOf>
+Tree in_order_tree(int nodes, PositionOf position_of) {
   std::vector<int> rank_at(static_cast<std::size_t>(nodes));
-  for (int rank = 0; rank < nodes; ++rank) rank_at[static_cast<std::size_t>(place(rank))] = rank;
+  for (int rank = 0; rank < nodes; ++rank) rank_at[static_cast<std::size_t>(position_of(rank))] = rank;
   Tree tree(static_cast<std::size_t>(nodes), kNobody);
   for (int rank = 0; rank < nodes; ++rank) {
-    const int parent = in_order_parent(place(rank), nodes);
+    const int parent = in_order_parent(position_of(rank), nodes);
     if (parent != kNobody) tree[static_cast<std::size_t>(rank)] = rank_at[static_cast<std::size_t>(parent)];
   }
   return tree;

@@ -160,9 +160,9 @@ Case training_step() {
       20'000};
 }
 
-void write_part(ex::Places places, std::uint64_t step, int part, ex::ExchangeWords* words) {
+void write_part(ex::InPlaceReservations reservations, std::uint64_t step, int part, ex::ExchangeWords* words) {
   const auto from = static_cast<std::uint64_t>(part);
-  const ex::Destination to(places, step, {from, from + 1});
+  const ex::Destination to(reservations, step, {from, from + 1});
   to[from] = static_cast<float>(3 + part + 2 * static_cast<int>(step));
   ex::hand_over(*words);
 }
@@ -176,17 +176,17 @@ struct OwnSend {
     exchange.run.lane_count = 1;
     exchange.run.sockets = sockets;
     exchange.run.socket_count = 1;
-    exchange.run.places = &place;
-    exchange.run.place_of_op = &place_of_op;
+    exchange.run.reservations = &reservation;
+    exchange.run.reservation_of_op = &reservation_of_op;
     exchange.run.keeps_sockets = true;
     exchange.run.stop = &stop;
-    exchange.places = 1;
+    exchange.reservations = 1;
     exchange.ready_per_step = 2;
     exchange.words = &words;
     exchange.positions = &position;
   }
   void compute(int part, std::uint64_t step = 0) {
-    run_block(0, 1, write_part, ex::Places{&place, 1, lanes.data}, step, part, &words);
+    run_block(0, 1, write_part, ex::InPlaceReservations{&reservation, 1, lanes.data}, step, part, &words);
   }
   void run_lane(std::uint64_t steps) {
     run_block(0, 1, ex::run_exchanges<Policies>, &exchange, &policies, 1, steps, &times);
@@ -207,8 +207,9 @@ struct OwnSend {
   Wires wires;
   TwoLanes lanes;
   const Socket sockets[1] = {wires.handles[0]};
-  ex::Place place{.floats = {0, 2}, .settled = 0, .first = nullptr, .first_floats = 0, .rest = nullptr};
-  const int place_of_op = 0;
+  ex::InPlaceReservation reservation{
+      .floats = {0, 2}, .decision = 0, .first = nullptr, .first_floats = 0, .rest = nullptr};
+  const int reservation_of_op = 0;
   ex::Exchange exchange;
   ex::ExchangeWords words = {};
   ex::ExchangeTimes times = {};
@@ -305,9 +306,9 @@ struct SharedRows {
   /// The sums of a key's row.
   std::string row(std::uint64_t key) const {
     std::string text;
-    for (int place = 0; place < 2; ++place) {
-      const auto sums = std::bit_cast<param_sync::FloatPair>(pairs[place]);
-      if (keys[place] != key + 1) continue;
+    for (int cell = 0; cell < 2; ++cell) {
+      const auto sums = std::bit_cast<param_sync::FloatPair>(pairs[cell]);
+      if (keys[cell] != key + 1) continue;
       text += std::to_string(static_cast<int>(sums.first)) + " " + std::to_string(static_cast<int>(sums.second)) + " ";
     }
     return text;

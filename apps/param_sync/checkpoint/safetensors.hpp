@@ -1,8 +1,8 @@
 #pragma once
 /// @file A model's numbers in a safetensors file (https://github.com/huggingface/safetensors), which PyTorch and others
 /// read: eight bytes with the header's length, then a JSON header, then the tensors. The header has the type, shape and
-/// place of each tensor, and strings in `__metadata__`. The string "crc32" is the CRC-32 of the file while that string
-/// is eight zeros.
+/// offsets of each tensor, and strings in `__metadata__`. The string "crc32" is the CRC-32 of the file while that
+/// string is eight zeros.
 
 #include "layout/layout.hpp"
 

@@ -78,7 +78,7 @@ __device__ inline void forward(const Dense& layer, const float* parameters, cons
                                float* output) {
   const std::uint32_t tiles = tile_count(batch, layer.outputs);
   for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
-    const TilePlace at = tile_place(t, batch, layer.outputs);
+    const TileBounds at = tile_bounds(t, batch, layer.outputs);
     const Float4 bias = load4(parameters + std::size_t{layer.inputs} * layer.outputs + at.column, 1, at.columns);
     Float4 sum[kTileRows];
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ inline void backward_input(const Dense& layer, const float* parameter
                                       const float* input, std::uint32_t batch, const Below& below, float* input_delta) {
   const std::uint32_t tiles = tile_count(batch, layer.inputs);
   for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
-    const TilePlace at = tile_place(t, batch, layer.inputs);
+    const TileBounds at = tile_bounds(t, batch, layer.inputs);
     Float4 sum[kTileRows] = {};
     multiply_tile(sum, {delta + std::size_t{at.row} * layer.outputs, layer.outputs, 1},
                   {parameters + std::size_t{at.column} * layer.outputs, 1, layer.outputs}, layer.outputs, at.rows,

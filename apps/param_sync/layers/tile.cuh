@@ -74,13 +74,13 @@ __device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatr
 }
 
 /// The tile of a matrix that a thread computes: its first row and column, and how many rows and columns it has.
-struct TilePlace {
+struct TileBounds {
   std::uint32_t row, rows;
   std::uint32_t column, columns;
 };
 
 /// The tile with number `index` of a rows x columns matrix. Tiles are counted row by row.
-__device__ inline TilePlace tile_place(std::uint32_t index, std::uint32_t rows, std::uint32_t columns) {
+__device__ inline TileBounds tile_bounds(std::uint32_t index, std::uint32_t rows, std::uint32_t columns) {
   const std::uint32_t across = (columns + kTileColumns - 1) / kTileColumns;
   const std::uint32_t row = index / across * kTileRows, column = index % across * kTileColumns;
   return {row, min(kTileRows, rows - row), column, min(kTileColumns, columns - column)};

@@ -22,11 +22,11 @@ struct LaneAt {
 };
 
 /// How far a lane is: it has ended `step` steps, `pass` passes of the next step, and `index` ops of the next pass.
-struct Place {
+struct LaneProgress {
   std::uint64_t step = 0;
   std::uint64_t pass = 0;
   int index = 0;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const LaneProgress&) const = default;
 };
 
 struct Wait {
@@ -48,7 +48,7 @@ class Positions {
   }
 
   /// The lane's rank must have reported.
-  Place place(const LaneAt& at) const {
+  LaneProgress progress(const LaneAt& at) const {
     const StepProgress& report = *report_of(at.rank);
     const std::uint64_t ops_of_pass = ops(at).size();
     const std::uint64_t done = report.positions.at(block_of(at)), of_step = ops_of_pass * passes(at.bucket);
@@ -73,14 +73,14 @@ class Positions {
   LaneAt behind_others(LaneAt at) const {
     std::set<LaneAt> seen;
     while (seen.insert(at).second) {
-      const Place now = place(at);
+      const LaneProgress now = progress(at);
       for (const schedule::OpRef& before : ops(at)[static_cast<std::size_t>(now.index)].after) {
         const LaneAt other{at.rank, at.bucket, before.lane};
-        if (place(other) > Place{now.step, now.pass, before.index}) continue;
+        if (progress(other) > LaneProgress{now.step, now.pass, before.index}) continue;
         at = other;
         break;
       }
-      if (const Op& op = ops(at)[static_cast<std::size_t>(place(at).index)]; op.is_signal() && op.sends()) {
+      if (const Op& op = ops(at)[static_cast<std::size_t>(progress(at).index)]; op.is_signal() && op.sends()) {
         at = credit_holder(at.rank).value_or(at);
       }
     }
@@ -89,7 +89,7 @@ class Positions {
 
   /// Returns what the lane's next op waits for at another rank; `peer` is kNobody if it waits for its own rank.
   Wait wait_of(const LaneAt& at) const {
-    const Place now = place(at);
+    const LaneProgress now = progress(at);
     const Op& op = ops(at)[static_cast<std::size_t>(now.index)];
     Wait wait{.at = at};
     const bool begins = now.pass == 0 && now.index == 0 && op.after.empty();
@@ -116,8 +116,8 @@ class Positions {
     if (plan_.buckets[at.bucket].carries != Carries::weights) return std::nullopt;
     for (const LaneAt& other : lanes()) {
       const bool gathers = plan_.buckets[other.bucket].carries == Carries::factors &&
-                           ops(other)[static_cast<std::size_t>(place(other).index)].receives();
-      if (other.rank == at.rank && gathers && place(other).step == place(at).step) return other;
+                           ops(other)[static_cast<std::size_t>(progress(other).index)].receives();
+      if (other.rank == at.rank && gathers && progress(other).step == progress(at).step) return other;
     }
     return std::nullopt;
   }
@@ -125,15 +125,15 @@ class Positions {
   /// True if the rank that owes it has reported, and its lane has already passed the op that owes it.
   bool has_passed(const Wait& wait) const {
     if (!has_reported(wait.peer)) return false;
-    const Place now = place(wait.at);
-    return place({wait.peer, wait.at.bucket, wait.peer_lane}) > Place{now.step, now.pass, wait.peer_index};
+    const LaneProgress now = progress(wait.at);
+    return progress({wait.peer, wait.at.bucket, wait.peer_lane}) > LaneProgress{now.step, now.pass, wait.peer_index};
   }
 
  private:
   /// Returns a lane of this rank that waits for a message which has a credit.
   std::optional<LaneAt> credit_holder(int rank) const {
     for (const LaneAt& at : lanes()) {
-      const Place now = place(at);
+      const LaneProgress now = progress(at);
       const auto next = ops(at).begin() + now.index;
       if (at.rank != rank || next->kind != schedule::Kind::recv_reduce) continue;
       const auto taken = std::count_if(ops(at).begin(), next, [](const Op& op) { return op.reduces(); });
@@ -143,11 +143,11 @@ class Positions {
   }
 
   /// Returns how many messages the lane's rank has given a credit, in the lane's exchange and pass.
-  std::ptrdiff_t granted(const LaneAt& at, const Place& now) const {
+  std::ptrdiff_t granted(const LaneAt& at, const LaneProgress& now) const {
     std::ptrdiff_t count = 0;
     for (int lane = 0; lane < lane_count(at.bucket, at.rank); ++lane) {
       const LaneAt other{at.rank, at.bucket, lane};
-      const Place there = place(other);
+      const LaneProgress there = progress(other);
       if (there.step != now.step || there.pass != now.pass) continue;
       count += std::count_if(ops(other).begin(), ops(other).begin() + there.index,
                              [](const Op& op) { return op.is_signal() && op.sends(); });
@@ -180,7 +180,7 @@ class Positions {
       return other.chunk == op.chunk && other.count == op.count && other.channel == op.channel;
     };
     const schedule::Lane& own = ops(wait.at);
-    const auto at = own.begin() + place(wait.at).index;
+    const auto at = own.begin() + progress(wait.at).index;
     const auto earlier = std::count_if(
         own.begin(), at, [&](const Op& other) { return same(other) && other.from == op.from && other.to == op.to; });
     const auto& lanes = plan_.schedules[wait.at.bucket].ranks[static_cast<std::size_t>(peer)].lanes;
@@ -202,7 +202,7 @@ class Positions {
 /// since the lanes of other buckets may only be letting them go first.
 std::vector<LaneAt> earliest_lanes(const Positions& positions) {
   std::vector<LaneAt> earliest;
-  const auto key = [&](const LaneAt& at) { return std::tuple(positions.place(at).step, at.bucket); };
+  const auto key = [&](const LaneAt& at) { return std::tuple(positions.progress(at).step, at.bucket); };
   for (const LaneAt& at : positions.lanes()) {
     if (!earliest.empty() && key(at) > key(earliest.front())) continue;
     if (!earliest.empty() && key(at) < key(earliest.front())) earliest.clear();
@@ -217,7 +217,7 @@ Stall find_lane_stall(const ExchangePlan& plan, const std::vector<StepProgress>&
   const Positions positions(plan, reports);
   Stall stall;
   LaneAt at = positions.behind_others(earliest_lanes(positions).front());
-  stall.step = positions.place(at).step;
+  stall.step = positions.progress(at).step;
   stall.waiting = stall.waited_for = at.rank;
   std::set<LaneAt> seen;
   bool silent = false;
@@ -257,7 +257,7 @@ std::string describe_lanes_alone(const ExchangePlan& plan, const StepProgress& r
     }
     if (wait.peer == schedule::kNobody) continue;
     (wait.what == Stall::Wait::weights ? waits_for_weights : waits)
-        .insert(wait_text(wait.what, wait.peer, positions.place(at).step));
+        .insert(wait_text(wait.what, wait.peer, positions.progress(at).step));
   }
   if (waits.empty()) waits = waits_for_weights;  // beside other waits, those for weights may only follow from them
   if (waits.empty()) waits.insert("its own kernels");

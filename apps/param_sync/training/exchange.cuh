@@ -2,7 +2,7 @@
 /// @file The kernels that hand gradients to resident lanes.
 
 #include "param_sync/executor/handover.cuh"
-#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/in_place_reservation.cuh"
 #include "training/state.cuh"
 
 namespace param_sync {
@@ -20,15 +20,15 @@ struct LayerDestination {
   }
 };
 
-/// Computes the block's part of a layer's gradient in a step, straight into the rings if these have room. `places` are
-/// those of the layer's bucket.
+/// Computes the block's part of a layer's gradient in a step, straight into the rings if these have room.
+/// `reservations` are those of the layer's bucket.
 template <class Kind>
 __device__ inline void compute_in_place(const NodeState& node, const NodeLayer<Kind>& layer,
-                                        const executor::Places& places, std::uint64_t step, const float* input,
-                                        const float* delta, std::uint32_t batch) {
+                                        const executor::InPlaceReservations& reservations, std::uint64_t step,
+                                        const float* input, const float* delta, std::uint32_t batch) {
   const Range block = layer.kind.block_range(blockIdx.x);
-  const auto before = static_cast<std::uint64_t>(node.gradients + layer.offset - places.tensor);
-  const executor::Destination destination(places, step, {before + block.begin, before + block.end});
+  const auto before = static_cast<std::uint64_t>(node.gradients + layer.offset - reservations.tensor);
+  const executor::Destination destination(reservations, step, {before + block.begin, before + block.end});
   backward_parameters(layer.kind, blockIdx.x, input, delta, batch,
                       LayerDestination{destination.together(), block.begin, destination, before});
 }
@@ -36,11 +36,12 @@ __device__ inline void compute_in_place(const NodeState& node, const NodeLayer<K
 /// Computes the gradient with respect to the layer's parameters. With overlap, hands it to the lanes that exchange its
 /// bucket. `is_first`: true if no layer's gradients come before this one's.
 template <class Kind>
-static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> layer, executor::Places places,
-                                              std::uint64_t step, const float* input, const float* delta,
-                                              std::uint32_t batch, bool is_first, bool overlap) {
+static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> layer,
+                                              executor::InPlaceReservations reservations, std::uint64_t step,
+                                              const float* input, const float* delta, std::uint32_t batch,
+                                              bool is_first, bool overlap) {
   if (!going_on(node)) return;
-  compute_in_place(node, layer, places, step, input, delta, batch);
+  compute_in_place(node, layer, reservations, step, input, delta, batch);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;
   executor::has_computed(*node.times, gpusock::clock_ns());

@@ -76,7 +76,7 @@ void SchemeNode::launch_backward(int layer, std::uint64_t step) {
     const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
     with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
       gpusock::launch(context, model.shape(at.kind.blocks()), backward_and_hand_over<Kind>, node, at,
-                      exchange.places(bucket), clock_of(step), activations.input(layer),
+                      exchange.in_place_reservations(bucket), clock_of(step), activations.input(layer),
                       activations.output_delta(layer), plan.batch, is_first, config.overlap);
     });
   }

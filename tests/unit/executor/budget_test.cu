@@ -23,18 +23,18 @@ using executor::LocalRanks;
 
 struct Chosen {
   std::uint32_t count;
-  std::uint32_t place_of[1000];  // of each that was chosen, from 1 on
+  std::uint32_t index_of[1000];  // of each that was chosen, from 1 on
 };
 
 __global__ void choose(const float* values, std::uint32_t count, std::uint32_t most, Chosen* chosen) {
   const std::uint32_t taken = codec::take_largest(
       count, most, [&](std::uint32_t i) { return values[i]; },
-      [&](std::uint32_t i, std::uint32_t place) { chosen->place_of[i] = place + 1; });
+      [&](std::uint32_t i, std::uint32_t index) { chosen->index_of[i] = index + 1; });
   if (threadIdx.x == 0) chosen->count = taken;
 }
 
 /// As take_largest() says, by sorting.
-std::vector<std::uint32_t> places_of_largest(const std::vector<float>& values, std::uint32_t most) {
+std::vector<std::uint32_t> indices_of_largest(const std::vector<float>& values, std::uint32_t most) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -42,9 +42,9 @@ std::vector<std::uint32_t> places_of_largest(const std::vector<float>& values, s
   order.resize(std::min<std::size_t>(order.size(), most));
   std::erase_if(order, [&](std::size_t i) { return values[i] == 0; });
   std::sort(order.begin(), order.end());
-  std::vector<std::uint32_t> places(values.size());
-  for (std::size_t i = 0; i < order.size(); ++i) places[order[i]] = static_cast<std::uint32_t>(i) + 1;
-  return places;
+  std::vector<std::uint32_t> indices(values.size());
+  for (std::size_t i = 0; i < order.size(); ++i) indices[order[i]] = static_cast<std::uint32_t>(i) + 1;
+  return indices;
 }
 
 TEST(Largest, AreTakenInTheirOrderAndOfEqualOnesTheFirst) {
@@ -65,8 +65,8 @@ TEST(Largest, AreTakenInTheirOrderAndOfEqualOnesTheFirst) {
           chosen[0] = {};
           gpusock::launch(context, {.block = threads}, choose, values.data(), count, most, chosen.data());
           context.synchronize();
-          const std::vector<std::uint32_t> wanted = places_of_largest(all, most);
-          const std::vector<std::uint32_t> got(chosen[0].place_of, chosen[0].place_of + count);
+          const std::vector<std::uint32_t> wanted = indices_of_largest(all, most);
+          const std::vector<std::uint32_t> got(chosen[0].index_of, chosen[0].index_of + count);
           ASSERT_EQ(got, wanted) << count << " " << kinds << " " << most << " " << threads;
           ASSERT_EQ(chosen[0].count, *std::max_element(wanted.begin(), wanted.end()));
         }
@@ -259,9 +259,9 @@ TEST(Budget, TheLargestChangesAreSentFirst) {
       made.push_back(gradient_of(owner, i));
     }
     const auto most = static_cast<std::uint32_t>(static_cast<double>(made.size()) * 6 * kChanges / (shape.floats / 2));
-    const std::vector<std::uint32_t> pushed = places_of_largest(theirs, most);
+    const std::vector<std::uint32_t> pushed = indices_of_largest(theirs, most);
     for (std::size_t i = 0; i < made.size(); ++i) made[i] = -kRate * (made[i] + (pushed[i] != 0 ? theirs[i] : 0));
-    const std::vector<std::uint32_t> published = places_of_largest(made, most);
+    const std::vector<std::uint32_t> published = indices_of_largest(made, most);
     for (std::size_t i = 0; i < made.size(); ++i) {
       const float wanted = kWeight + (published[i] != 0 ? made[i] : 0);
       ASSERT_EQ(after_one[cut.chunk_begin(chunk) + i], wanted) << "chunk " << chunk << ", float " << i;

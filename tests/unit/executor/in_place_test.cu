@@ -2,7 +2,7 @@
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/executor/in_place.hpp"
 #include "trial/local_ranks.hpp"
-#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/in_place_reservation.cuh"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>
@@ -15,12 +15,12 @@ namespace in_place_test {
 namespace {
 
 using namespace param_sync;
+using executor::InPlaceReservation;
+using executor::InPlaceReservations;
 using executor::InPlaceSend;
-using executor::Place;
-using executor::Places;
 
 constexpr int kNodes = 3;
-constexpr std::uint64_t kFloats = 1000;  // a message has 1364 bytes, a ring 4096: it begins in all places of its last
+constexpr std::uint64_t kFloats = 1000;  // a message has 1364 bytes, a ring 4096: it begins at all offsets in its last
                                          // 32 bytes, too
 constexpr std::uint64_t kSteps = 80;
 constexpr unsigned kBlocks = 4;  // a part of one has floats of two ranks
@@ -38,22 +38,24 @@ __global__ void fill(float* weights) {
 }
 
 /// As a block that is first in a step does.
-__device__ inline void settle_all(const Places& places, std::uint64_t step) {
-  for (int i = 0; i < places.count; ++i) executor::settle(places.all[i], step);
+__device__ inline void decide_all(const InPlaceReservations& reservations, std::uint64_t step) {
+  for (int i = 0; i < reservations.count; ++i) executor::decide(reservations.all[i], step);
 }
 
-__global__ void settle_first_step(Places places) { settle_all(places, 0); }
+__global__ void decide_first_step(InPlaceReservations reservations) { decide_all(reservations, 0); }
 
-__device__ inline void await_offers(const Places& places, std::uint64_t step) {
-  for (int i = 0; i < places.count; ++i) {
-    while (executor::DeviceWord(places.all[i].settled).load(cuda::memory_order_relaxed) < Place::in_tensor(step)) {
+__device__ inline void await_reservations(const InPlaceReservations& reservations, std::uint64_t step) {
+  for (int i = 0; i < reservations.count; ++i) {
+    while (executor::DeviceWord(reservations.all[i].decision).load(cuda::memory_order_relaxed) <
+           InPlaceReservation::in_tensor(step)) {
       __nanosleep(1'000);
     }
   }
 }
 
-__device__ inline void write_part(const Places& places, std::uint64_t step, int rank, executor::Floats part) {
-  const executor::Destination to(places, step, part);
+__device__ inline void write_part(const InPlaceReservations& reservations, std::uint64_t step, int rank,
+                                  executor::Floats part) {
+  const executor::Destination to(reservations, step, part);
   float* together = to.together();
   for (std::uint64_t i = part.begin + threadIdx.x; i < part.end; i += blockDim.x) {
     float& gradient = together != nullptr ? together[i - part.begin] : to[i];
@@ -74,32 +76,32 @@ __device__ inline bool await_version(executor::ExchangeWords& words, std::uint64
   return true;
 }
 
-/// A rank's backward kernels of all steps. Where a block shall be first, it settles the next step before this one is
-/// handed over: then no lane can have offered anything.
-__global__ void compute(Places places, executor::ExchangeWords* words, std::uint64_t* failed, First order, int rank,
-                        std::uint64_t steps) {
+/// A rank's backward kernels of all steps. Where a block shall be first, it decides for the next step before this one
+/// is handed over: then no lane can have reserved anything.
+__global__ void compute(InPlaceReservations reservations, executor::ExchangeWords* words, std::uint64_t* failed,
+                        First order, int rank, std::uint64_t steps) {
   for (std::uint64_t step = 0; step < steps; ++step) {
     bool goes_on = true;
     if (threadIdx.x == 0) {
       goes_on = await_version(*words, *failed, step);
-      if (goes_on && first_in(order, step) == First::lane) await_offers(places, step);
+      if (goes_on && first_in(order, step) == First::lane) await_reservations(reservations, step);
     }
     if (__syncthreads_and(goes_on) == 0) return;
-    write_part(places, step, rank, part_of_block());
+    write_part(reservations, step, rank, part_of_block());
     __syncthreads();
     if (threadIdx.x != 0) continue;
-    if (order == First::block) settle_all(places, step + 1);
+    if (order == First::block) decide_all(reservations, step + 1);
     executor::hand_over(*words);
   }
 }
 
-__global__ void write_one_step(Places places) {
-  if (threadIdx.x == 0) await_offers(places, 0);
+__global__ void write_one_step(InPlaceReservations reservations) {
+  if (threadIdx.x == 0) await_reservations(reservations, 0);
   __syncthreads();
-  write_part(places, 0, 0, part_of_block());
+  write_part(reservations, 0, 0, part_of_block());
 }
 
-__global__ void wait_for_offers(Places places) { await_offers(places, 0); }
+__global__ void wait_for_reservations(InPlaceReservations reservations) { await_reservations(reservations, 0); }
 
 struct Memory {
   explicit Memory(gpusock::Context& context)
@@ -148,7 +150,7 @@ struct Training {
     }
   }
 
-  Places places(int rank) { return ranks.executor(rank).places(0); }
+  InPlaceReservations reservations(int rank) { return ranks.executor(rank).in_place_reservations(0); }
 
   void start() {
     for (int rank = 0; rank < kNodes; ++rank) ranks.executor(rank).start_resident();
@@ -156,13 +158,13 @@ struct Training {
 
   void train(First order) {
     for (int rank = 0; rank < kNodes; ++rank) {
-      if (order == First::block) gpusock::launch(ranks.context(rank), {}, settle_first_step, places(rank));
+      if (order == First::block) gpusock::launch(ranks.context(rank), {}, decide_first_step, reservations(rank));
       ranks.context(rank).synchronize();
     }
     start();
     for (int rank = 0; rank < kNodes; ++rank) {
       const Memory& own = memory[static_cast<std::size_t>(rank)];
-      gpusock::launch(ranks.context(rank), {.grid = kBlocks, .block = 2}, compute, places(rank), own.words.data(),
+      gpusock::launch(ranks.context(rank), {.grid = kBlocks, .block = 2}, compute, reservations(rank), own.words.data(),
                       own.failed.data(), order, rank, kSteps);
     }
     for (int rank = 0; rank < kNodes; ++rank) {
@@ -226,14 +228,16 @@ TEST(InPlace, BlocksMayWriteAfterTheLanesHaveEnded) {
   training.start();
   for (int rank = 0; rank < kNodes; ++rank) {
     gpusock::Stream stream(training.ranks.context(rank));
-    gpusock::launch(training.ranks.context(rank), {.stream = &stream}, wait_for_offers, training.places(rank));
+    gpusock::launch(training.ranks.context(rank), {.stream = &stream}, wait_for_reservations,
+                    training.reservations(rank));
     stream.synchronize();
     executor::SystemWord(training.memory[static_cast<std::size_t>(rank)].stop[0]).store(1, cuda::memory_order_relaxed);
   }
   for (int rank = 0; rank < kNodes; ++rank) {
     training.ranks.executor(rank).await_resident();
     training.ranks.context(rank).cancel();
-    gpusock::launch(training.ranks.context(rank), {.grid = kBlocks, .block = 2}, write_one_step, training.places(rank));
+    gpusock::launch(training.ranks.context(rank), {.grid = kBlocks, .block = 2}, write_one_step,
+                    training.reservations(rank));
     training.ranks.context(rank).synchronize();
     EXPECT_EQ(training.words(rank).pushed_bytes, 0u);
   }

@@ -49,16 +49,16 @@ struct Shared {
     fill_gradients();
     groups.wait(start_push());
   }
-  /// Into the place-th tensor of each rank.
-  std::vector<Group::Operation> start_pull(std::size_t place) {
+  /// Into the tensor with this index of each rank.
+  std::vector<Group::Operation> start_pull(std::size_t index) {
     return start(
-        [&](int rank) { return of(rank).pull(weights[static_cast<std::size_t>(rank)]->data() + place * floats); });
+        [&](int rank) { return of(rank).pull(weights[static_cast<std::size_t>(rank)]->data() + index * floats); });
   }
-  void expect(std::size_t place, float change) {
+  void expect(std::size_t index, float change) {
     for (const auto& memory : weights) {
       std::vector<float> all(3 * floats);
       memory->copy_out(all);
-      for (std::size_t i = 0; i < floats; ++i) ASSERT_EQ(all[place * floats + i], static_cast<float>(i) + change) << i;
+      for (std::size_t i = 0; i < floats; ++i) ASSERT_EQ(all[index * floats + i], static_cast<float>(i) + change) << i;
     }
   }
 

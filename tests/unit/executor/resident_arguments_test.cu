@@ -2,7 +2,7 @@
 // And how resident lanes end with their executor.
 #include "param_sync/executor/executor.hpp"
 #include "param_sync/executor/handover.cuh"
-#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/in_place_reservation.cuh"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(ResidentArguments, AreGivenOnceAndInOrder) {
   }
   Executor& executor = ranks[0]->executor;
   EXPECT_NE(refusal([&] { executor.start_resident(); }).find("before prepare_resident()"), std::string::npos);
-  EXPECT_NE(refusal([&] { executor.places(0); }).find("tensor 0: 0 are prepared"), std::string::npos);
+  EXPECT_NE(refusal([&] { executor.in_place_reservations(0); }).find("tensor 0: 0 are prepared"), std::string::npos);
   for (const auto& rank : ranks) rank->executor.prepare_resident(rank->tensors(), rank->residence());
   EXPECT_NE(refusal([&] { executor.start_resident(); }).find("before begin_connect()"), std::string::npos);
   EXPECT_NE(

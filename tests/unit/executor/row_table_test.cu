@@ -75,7 +75,7 @@ TEST(RowTable, ABlockAddsARowTogether) {
 
 TEST(RowTable, AFullOneTakesNoOtherRowsAndSaysSo) {
   gpusock::Context context;
-  RowTable table(context, 3, 1);  // of 4 places
+  RowTable table(context, 3, 1);  // of 4 cells
   const gpusock::Mapped<int> result(context, 1);
   const auto add = [&](std::uint64_t key) {
     gpusock::launch(context, {}, add_one, table.rows(), key, result.data());

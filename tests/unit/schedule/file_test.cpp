@@ -195,7 +195,7 @@ TEST(ScheduleFile, ValuesOfAnyTypeAtAnyPlaceAreReadOrRefused) {
                          Json::array(),
                          Json::object(),
                          Json::array({Json::array({0, 0})})};
-  int places = 0;
+  int changes = 0;
   const Json flat = Json::parse(kPair).flatten();
   for (const auto& [path, old] : flat.items()) {
     for (Json::json_pointer at(path); !at.empty(); at = at.parent_pointer()) {
@@ -203,11 +203,11 @@ TEST(ScheduleFile, ValuesOfAnyTypeAtAnyPlaceAreReadOrRefused) {
         Json json = Json::parse(kPair);
         json[at] = value;
         holds(json.dump());
-        ++places;
+        ++changes;
       }
     }
   }
-  EXPECT_GT(places, 500);
+  EXPECT_GT(changes, 500);
 }
 
 TEST(ScheduleFile, AFileThatCannotBeReadIsNamed) {

@@ -35,12 +35,12 @@ struct Tally {
 };
 
 /// Where an op is.
-struct Place {
+struct Location {
   std::size_t rank, lane, index;
 };
 
-/// Calls with each op's place.
-void for_each_op(const Schedule& schedule, const std::function<void(const Place&, const Op&)>& call) {
+/// Calls with each op's location.
+void for_each_op(const Schedule& schedule, const std::function<void(const Location&, const Op&)>& call) {
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     for (std::size_t lane = 0; lane < schedule.ranks[rank].lanes.size(); ++lane) {
       const Lane& ops = schedule.ranks[rank].lanes[lane];
@@ -50,7 +50,7 @@ void for_each_op(const Schedule& schedule, const std::function<void(const Place&
 }
 
 /// An op is gone, or there twice: `after` still names the ops that it named.
-Schedule with_op_removed_or_doubled(const Schedule& schedule, const Place& at, bool doubled) {
+Schedule with_op_removed_or_doubled(const Schedule& schedule, const Location& at, bool doubled) {
   Schedule mutant = schedule;
   Lane& ops = mutant.ranks[at.rank].lanes[at.lane];
   const auto op = ops.begin() + static_cast<std::ptrdiff_t>(at.index);
@@ -80,7 +80,7 @@ class Mutants {
 
   void run() {
     ASSERT_TRUE(passes(schedule_)) << schedule_.scheme;
-    for_each_op(schedule_, [&](const Place& at, const Op& op) {
+    for_each_op(schedule_, [&](const Location& at, const Op& op) {
       must_fail(with_op_removed_or_doubled(schedule_, at, false), at, "dropped");
       must_fail(with_op_removed_or_doubled(schedule_, at, true), at, "doubled");
       wrong_numbers(at, op);
@@ -98,13 +98,13 @@ class Mutants {
 
  private:
   template <class Change>
-  Schedule changed(const Place& at, Change change) const {
+  Schedule changed(const Location& at, Change change) const {
     Schedule mutant = schedule_;
     change(mutant.ranks[at.rank].lanes[at.lane][at.index]);
     return mutant;
   }
 
-  void wrong_numbers(const Place& at, const Op& op) {
+  void wrong_numbers(const Location& at, const Op& op) {
     for (int peer = 0; peer < schedule_.nodes(); ++peer) {
       if (op.sends() && peer != op.to)
         must_fail(changed(at, [&](Op& mutant) { mutant.to = peer; }), at, "sent elsewhere");
@@ -119,7 +119,7 @@ class Mutants {
     if (op.kind != Kind::apply) must_fail(changed(at, [](Op& mutant) { mutant.channel += 1; }), at, "another channel");
   }
 
-  void wrong_kinds(const Place& at, const Op& op) {
+  void wrong_kinds(const Location& at, const Op& op) {
     for (int kind = 0; kind <= static_cast<int>(Kind::apply); ++kind) {
       if (op.kind == static_cast<Kind>(kind)) continue;
       const auto turn = [&](Op& mutant) {
@@ -134,7 +134,7 @@ class Mutants {
     }
   }
 
-  void swaps(const Place& at) {
+  void swaps(const Location& at) {
     const std::size_t ops = schedule_.ranks[at.rank].lanes[at.lane].size();
     for (std::size_t other = at.index + 1; other < ops; ++other) {
       Schedule mutant = schedule_;
@@ -144,21 +144,21 @@ class Mutants {
     }
   }
 
-  void must_fail(const Schedule& mutant, const Place& at, const std::string& what) {
+  void must_fail(const Schedule& mutant, const Location& at, const std::string& what) {
     ++tally_.mutants;
     EXPECT_FALSE(passes(mutant)) << name(at) << " " << what;
   }
 
-  void may_pass(const Schedule& mutant, const Place& at, const std::string& what) {
+  void may_pass(const Schedule& mutant, const Location& at, const std::string& what) {
     ++tally_.mutants;
     if (!passes(mutant)) return;
     ++tally_.equivalent;
     EXPECT_EQ(schedule_test::problem_of_runs(mutant, kRuns), "") << name(at) << " " << what;
   }
 
-  std::string name(const Place& at) const {
+  std::string name(const Location& at) const {
     return schedule_.scheme + ", " +
-           place(static_cast<int>(at.rank), static_cast<int>(at.lane), static_cast<int>(at.index));
+           location(static_cast<int>(at.rank), static_cast<int>(at.lane), static_cast<int>(at.index));
   }
 
   Schedule schedule_;
@@ -209,13 +209,13 @@ TEST(Mutants, AllGrantsAreNeeded) {
   mutants.run();
   int grants = 0;
   ASSERT_EQ(senders_at_once(schedule), 1);
-  for_each_op(schedule, [&](const Place& at, const Op& op) {
+  for_each_op(schedule, [&](const Location& at, const Op& op) {
     if (!op.is_signal() || op.after.empty()) return;
     ++grants;
     Schedule mutant = schedule;
     mutant.ranks[at.rank].lanes[at.lane][at.index].after.clear();
     EXPECT_TRUE(passes(mutant));
-    EXPECT_EQ(senders_at_once(mutant), 2) << place(int(at.rank), int(at.lane), int(at.index));
+    EXPECT_EQ(senders_at_once(mutant), 2) << location(int(at.rank), int(at.lane), int(at.index));
   });
   EXPECT_EQ(grants, 3);
 }

@@ -15,7 +15,7 @@ constexpr unsigned kThreads = 1;  // more threads of a block would share one pro
 constexpr unsigned kThreads = 128;
 #endif
 
-/// Returns a float between 0 and 8 with one binary place. Sums of such floats are exact.
+/// Returns a float between 0 and 8 with one binary digit after the point. Sums of such floats are exact.
 constexpr float value_of(std::uint32_t column) { return static_cast<float>(column % 16) / 2; }
 
 /// How a block adds: without locks, while it holds the lock of the row, or while it holds the only lock.
@@ -33,14 +33,14 @@ __global__ void add_rows(Rows rows, std::uint64_t* locks, Locks kind, std::uint6
       rows.add(block, key, values);
       continue;
     }
-    const auto place = static_cast<std::uint64_t>(rows.place_of(key));
-    const executor::DeviceWord lock(locks[kind == Locks::one ? 0 : place]);
+    const auto cell = static_cast<std::uint64_t>(rows.cell_of(key));
+    const executor::DeviceWord lock(locks[kind == Locks::one ? 0 : cell]);
     if (block.thread_rank() == 0) {
       for (executor::Backoff backoff(20, 1'000); lock.exchange(1, cuda::memory_order_acquire) != 0;) backoff.pause();
     }
     block.sync();
     for (std::uint32_t k = threadIdx.x; k < rows.columns; k += blockDim.x) {
-      sums[place * 2 * rows.pairs_of_row() + k] += values[k];
+      sums[cell * 2 * rows.pairs_of_row() + k] += values[k];
     }
     block.sync();
     if (block.thread_rank() == 0) lock.store(0, cuda::memory_order_release);
@@ -52,7 +52,7 @@ class TableTrial {
   explicit TableTrial(const TableTrialSettings& settings)
       : settings_(settings),
         table_(context_, settings.rows, settings.columns),
-        locks_(context_, table_.rows().places),
+        locks_(context_, table_.rows().cells),
         values_(context_, settings.columns) {
     std::vector<float> values;
     for (std::uint32_t column = 0; column < settings.columns; ++column) values.push_back(value_of(column));

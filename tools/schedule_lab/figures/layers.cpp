@@ -93,7 +93,7 @@ struct Rows {
   int count() const { return static_cast<int>(lanes_.size()); }
 
   /// Returns the upper and the lower edge of the span, in rows from the top.
-  std::pair<double, double> place(const Span& span) const {
+  std::pair<double, double> bounds(const Span& span) const {
     const auto row = lanes_.find({span.rank, span.layer});
     const auto& lanes = row->second;
     const double height = 0.9 / static_cast<double>(lanes.size());
@@ -129,7 +129,7 @@ Figure draw(const std::vector<Span>& spans, int step) {
     std::string lines;
     for (const Span& span : spans) {
       if (span.activity != activity) continue;
-      const auto [from, to] = rows.place(span);
+      const auto [from, to] = rows.bounds(span);
       lines += fmt::format("{:.6f} {:.6f} {:.4f} {:.4f}\n", span.begin_ms, span.end_ms, from, to);
       if (!span.label.empty() && span.end_ms - span.begin_ms > end_ms / 60 && !is_wait(span)) {
         labels += fmt::format("set label '{}' at {:.6f},{:.4f} center front textcolor rgb 'white'\n", span.label,

@@ -16,10 +16,10 @@ namespace {
 using schedule::Error;
 using schedule::kNobody;
 
-/// Returns a random number from 0 to 1 that depends only on the seed and the place. (splitmix64.)
-double drawn(std::uint64_t seed, std::initializer_list<std::uint64_t> place) {
+/// Returns a random number from 0 to 1 that depends only on the seed and the coordinates. (splitmix64.)
+double drawn(std::uint64_t seed, std::initializer_list<std::uint64_t> coordinates) {
   std::uint64_t state = seed;
-  for (const std::uint64_t number : place) {
+  for (const std::uint64_t number : coordinates) {
     state = (state ^ number) + 0x9e3779b97f4a7c15;
     state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
     state = (state ^ (state >> 27)) * 0x94d049bb133111eb;
