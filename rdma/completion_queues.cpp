@@ -16,7 +16,7 @@ CompletionQueues::~CompletionQueues() {
   for (const Queue& queue : queues_) ibv_destroy_cq(queue.queue);
 }
 
-CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, CompletionSink& sink) {
+CompletionQueues::Entries CompletionQueues::take(std::uint32_t entries, CompletionSink& sink) {
   if (entries > entries_max_) {
     fail(EINVAL, "a send queue of " + std::to_string(entries) +
                      " requests needs a completion queue longer than the RDMA device's " +
@@ -45,11 +45,11 @@ CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, Completio
   return {static_cast<std::size_t>(found - queues_.begin()), entries, next_sink_++};
 }
 
-void CompletionQueues::give_back(const Places& places) {
-  sinks_.erase(places.sink);
-  Queue& queue = queues_[places.queue];
-  poll(queue);  // else its completions would fill places that other queue pairs get
-  queue.taken -= places.entries;
+void CompletionQueues::give_back(const Entries& entries) {
+  sinks_.erase(entries.sink);
+  Queue& queue = queues_[entries.queue];
+  poll(queue);  // else its completions would fill entries that other queue pairs get
+  queue.taken -= entries.count;
 }
 
 bool CompletionQueues::poll() {

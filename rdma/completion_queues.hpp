@@ -2,7 +2,7 @@
 /// @file Completion queues that many queue pairs share, and that cannot overflow.
 ///
 /// Each work request of a queue pair may cause a completion, even if it asked for none: after an error, all outstanding
-/// requests are flushed. So a queue pair takes as many places as its send queue has. If the places of the next queue
+/// requests are flushed. So a queue pair takes as many entries as its send queue has. If the entries of the next queue
 /// pair fit in no queue, another queue is made.
 
 #include <infiniband/verbs.h>
@@ -40,19 +40,20 @@ class CompletionQueues {
   CompletionQueues(const CompletionQueues&) = delete;
   CompletionQueues& operator=(const CompletionQueues&) = delete;
 
-  /// The places of one queue pair in a queue.
-  struct Places {
+  /// The entries of one queue pair in a queue.
+  struct Entries {
     std::size_t queue = 0;
-    std::uint32_t entries = 0;
+    std::uint32_t count = 0;
     std::uint32_t sink = 0;  ///< for make_request_id()
   };
-  /// Takes places in a queue. Throws std::system_error: EINVAL if a queue cannot hold so many, else the device's error.
-  Places take(std::uint32_t entries, CompletionSink& sink);
+  /// Takes entries of a queue. Throws std::system_error: EINVAL if a queue cannot hold so many, else the device's
+  /// error.
+  Entries take(std::uint32_t count, CompletionSink& sink);
   /// Call it after the queue pair is destroyed. Takes the completions that the queue pair left out of the queue, and
   /// drops them.
-  void give_back(const Places& places);
+  void give_back(const Entries& entries);
 
-  ibv_cq* queue(const Places& places) const { return queues_[places.queue].queue; }
+  ibv_cq* queue(const Entries& entries) const { return queues_[entries.queue].queue; }
   std::size_t count() const { return queues_.size(); }
 
   /// Takes all completions from the queues and passes them to their sinks. True if there were any. Does not wait.

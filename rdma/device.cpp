@@ -29,14 +29,14 @@ ibv_context* open_device(const std::string& name) {
 
 }  // namespace
 
-Device::Device(const Place& place, const sockaddr& local)
-    : context_(open_device(place.device)),
-      port_(describe_port(context_.get(), place, local)),
+Device::Device(const PortId& port_id, const sockaddr& local)
+    : context_(open_device(port_id.device)),
+      port_(describe_port(context_.get(), port_id, local)),
       domain_(ibv_alloc_pd(context_.get())) {
-  if (domain_ == nullptr) fail(errno, "making a protection domain on RDMA device " + place.device);
+  if (domain_ == nullptr) fail(errno, "making a protection domain on RDMA device " + port_id.device);
   ibv_device_attr facts{};
   if (const int error = ibv_query_device(context_.get(), &facts); error != 0)
-    fail(error, "asking RDMA device " + place.device);
+    fail(error, "asking RDMA device " + port_id.device);
   send_requests_max_ = static_cast<std::uint32_t>(facts.max_qp_wr);
   completions_.emplace(context_.get(), std::min(kQueueEntries, static_cast<std::uint32_t>(facts.max_cqe)));
 }

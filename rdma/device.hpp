@@ -14,8 +14,8 @@ namespace gpusock::rdma {
 
 class Device {
  public:
-  /// Opens the port at this place. Throws std::system_error that says why it cannot be used.
-  Device(const Place& place, const sockaddr& local);
+  /// Opens the port with this id. Throws std::system_error that says why it cannot be used.
+  Device(const PortId& port_id, const sockaddr& local);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

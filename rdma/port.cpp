@@ -57,7 +57,7 @@ void fail_if_short(int error, const char* what) {
   if (error == ENOMEM || error == EMFILE || error == ENFILE) fail(error, what);
 }
 
-std::optional<Place> first_port_up(std::string& reason) {
+std::optional<PortId> first_port_up(std::string& reason) {
   int count = 0;
   errno = 0;
   const std::unique_ptr<ibv_device*, DeviceListDeleter> list(ibv_get_device_list(&count));
@@ -73,7 +73,7 @@ std::optional<Place> first_port_up(std::string& reason) {
       ibv_port_attr facts{};
       const int told = ibv_query_port(context.get(), port, &facts);
       fail_if_short(told, "asking whether a port of an RDMA device is up");
-      if (told == 0 && facts.state == IBV_PORT_ACTIVE) return Place{ibv_get_device_name(list.get()[i]), port, 0};
+      if (told == 0 && facts.state == IBV_PORT_ACTIVE) return PortId{ibv_get_device_name(list.get()[i]), port, 0};
     }
   }
   reason = count == 0 ? "this machine has no RDMA device" : "no port of an RDMA device is up (ibv_devinfo shows them)";
@@ -99,7 +99,7 @@ bool is_loopback(const sockaddr& address) {
                                       : IN6_IS_ADDR_LOOPBACK(&as_ipv6(address).sin6_addr) != 0;
 }
 
-std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
+std::optional<PortId> find_port(const sockaddr& local, std::string& reason) {
   if (is_loopback(local)) return first_port_up(reason);
   rdma_cm_id* made = nullptr;
   if (rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0) {
@@ -123,7 +123,7 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
     reason = "no RDMA device has the address " + to_text(local) + " (rdma link shows which interfaces have one)";
     return std::nullopt;
   }
-  return Place{ibv_get_device_name(id->verbs->device), id->port_num, ntohs(id->route.addr.addr.ibaddr.pkey)};
+  return PortId{ibv_get_device_name(id->verbs->device), id->port_num, ntohs(id->route.addr.addr.ibaddr.pkey)};
 }
 
 std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, std::uint32_t port,
@@ -139,27 +139,27 @@ std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, 
   return best;
 }
 
-Port describe_port(ibv_context* device, const Place& place, const sockaddr& local) {
-  const std::string name = place.device + " port " + std::to_string(place.port);
+Port describe_port(ibv_context* device, const PortId& port_id, const sockaddr& local) {
+  const std::string name = port_id.device + " port " + std::to_string(port_id.port);
   ibv_port_attr facts{};
-  if (const int error = ibv_query_port(device, place.port, &facts); error != 0)
+  if (const int error = ibv_query_port(device, port_id.port, &facts); error != 0)
     fail(error, "asking RDMA device " + name);
   if (facts.state != IBV_PORT_ACTIVE) fail(ENETDOWN, "RDMA device " + name + " is not up");
-  Port port{.device = place.device, .number = place.port};
+  Port port{.device = port_id.device, .number = port_id.port};
   port.ethernet = facts.link_layer == IBV_LINK_LAYER_ETHERNET;
   port.lid = facts.lid;
   port.mtu = facts.active_mtu;
-  port.pkey_index = find_pkey_index(device, place.port, facts.pkey_tbl_len, place.pkey);
+  port.pkey_index = find_pkey_index(device, port_id.port, facts.pkey_tbl_len, port_id.pkey);
   std::vector<ibv_gid_entry> entries(static_cast<std::size_t>(facts.gid_tbl_len));
   const ssize_t count = ibv_query_gid_table(device, entries.data(), entries.size(), 0);
   if (count < 0) fail_if_short(static_cast<int>(-count), "asking for the addresses of an RDMA device");
   entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   if (port.ethernet) {
-    const auto chosen = choose_gid(entries, place.port, local);
+    const auto chosen = choose_gid(entries, port_id.port, local);
     if (!chosen) fail(EADDRNOTAVAIL, "RDMA device " + name + " has no RoCE v2 address for " + to_text(local));
     port.gid = chosen->gid;
     port.gid_index = static_cast<std::uint8_t>(chosen->gid_index);
-  } else if (ibv_query_gid(device, place.port, 0, &port.gid) != 0) {
+  } else if (ibv_query_gid(device, port_id.port, 0, &port.gid) != 0) {
     fail(EADDRNOTAVAIL, "RDMA device " + name + " has no GID");
   }
   return port;

@@ -24,7 +24,7 @@ struct Port {
 };
 
 /// A device, its port, and the partition (0: unknown).
-struct Place {
+struct PortId {
   std::string device;
   std::uint8_t port = 1;
   std::uint16_t pkey = 0;
@@ -32,14 +32,14 @@ struct Place {
 
 /// Asks librdmacm for the device and port of a local address. A loopback address is on the first port that is up.
 /// Returns nothing if there is no such device or port; `reason` then says why.
-std::optional<Place> find_place(const sockaddr& local, std::string& reason);
+std::optional<PortId> find_port(const sockaddr& local, std::string& reason);
 
 /// The RoCE v2 GID of this address on an Ethernet port. For a loopback address, any RoCE v2 GID, preferably of IPv4.
 std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, std::uint32_t port,
                                         const sockaddr& local);
 
-/// Returns the addresses and parameters of the port at this place. Throws std::system_error if it cannot be used.
-Port describe_port(ibv_context* device, const Place& place, const sockaddr& local);
+/// Returns the addresses and parameters of the port with this id. Throws std::system_error if it cannot be used.
+Port describe_port(ibv_context* device, const PortId& port_id, const sockaddr& local);
 
 /// True for 127.0.0.0/8 and ::1.
 bool is_loopback(const sockaddr& address);

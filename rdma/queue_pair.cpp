@@ -42,28 +42,28 @@ void modify(ibv_qp* pair, ibv_qp_attr& attributes, int mask, const char* to) {
 QueuePair::QueuePair(std::shared_ptr<Device> device)
     : device_(std::move(device)),
       depth_(std::min(kDepth, device_->send_requests_max())),
-      places_(device_->completions().take(depth_, *this)),
+      entries_(device_->completions().take(depth_, *this)),
       psn_(random_psn()) {
   try {
     pair_ = make(depth_);
     initialize();
   } catch (...) {
     if (pair_ != nullptr) ibv_destroy_qp(pair_);
-    device_->completions().give_back(places_);
+    device_->completions().give_back(entries_);
     throw;
   }
 }
 
 QueuePair::~QueuePair() {
   ibv_destroy_qp(pair_);
-  device_->completions().give_back(places_);
+  device_->completions().give_back(entries_);
 }
 
 ibv_qp* QueuePair::make(std::uint32_t depth) {
   int error = EINVAL;
   for (const std::uint32_t bytes : kInlineWanted) {
     ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = device_->completions().queue(places_);
+    wanted.send_cq = wanted.recv_cq = device_->completions().queue(entries_);
     wanted.qp_type = IBV_QPT_RC;
     wanted.cap = {
         .max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = bytes};
@@ -135,7 +135,7 @@ int QueuePair::post(std::span<const Write> writes, bool notify) {
     ibv_send_wr& request = requests[i];
     const bool announced = (last && notify) || ++unannounced_ >= depth_ / 4;
     if (announced) unannounced_ = 0;
-    request.wr_id = make_request_id(places_.sink, posted_ + static_cast<std::uint32_t>(i) + 1);
+    request.wr_id = make_request_id(entries_.sink, posted_ + static_cast<std::uint32_t>(i) + 1);
     request.next = last ? nullptr : &requests[i + 1];
     request.sg_list = &pieces[i];
     request.num_sge = 1;

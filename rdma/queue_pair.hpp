@@ -3,9 +3,9 @@
 /// two ends by other means.
 ///
 /// The send queue cannot overflow: it has room for kDepth requests, or fewer if the device allows fewer, and each
-/// posted request takes a place until it is known to be complete. A request asks for a completion if the caller wants
+/// posted request takes an entry until it is known to be complete. A request asks for a completion if the caller wants
 /// one (`notify`). At least one in every quarter of the depth does, since only the completion of a request frees the
-/// places of that request and of earlier ones.
+/// entries of that request and of earlier ones.
 
 #include "rdma/device.hpp"
 
@@ -84,7 +84,7 @@ class QueuePair final : private CompletionSink {
 
   std::shared_ptr<Device> device_;
   std::uint32_t depth_;
-  CompletionQueues::Places places_;
+  CompletionQueues::Entries entries_;
   std::uint32_t inline_bytes_ = 0;
   ibv_qp* pair_ = nullptr;
   std::uint32_t psn_;

@@ -204,9 +204,9 @@ std::shared_ptr<rdma::Device> VerbsMaker::device_at(const Endpoint& local) {
   detail::SocketAddress socket_address(address);
   const sockaddr& at = *socket_address.get();
   std::string reason;
-  const std::optional<rdma::Place> place = rdma::find_place(at, reason);
-  if (!place) throw Error(EADDRNOTAVAIL, reason);
-  return devices_.emplace(key, std::make_shared<rdma::Device>(*place, at)).first->second;
+  const std::optional<rdma::PortId> port_id = rdma::find_port(at, reason);
+  if (!port_id) throw Error(EADDRNOTAVAIL, reason);
+  return devices_.emplace(key, std::make_shared<rdma::Device>(*port_id, at)).first->second;
 }
 
 bool VerbsMaker::has_devices(const std::string& sys) {

@@ -6,11 +6,11 @@
 /// write may be reused once the write is complete: until then the NIC may have to send it again.
 ///
 /// Rings may lie in device memory that the NICs reach (device_rings.hpp). This side's proxy then touches no byte of
-/// them. The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two places.
-/// So callers do not poll the word in host memory. If the device takes NICs' writes in order, the NIC first writes the
-/// position into a word beside the ring, and callers poll that word (V8 in rdma/visibility.hpp). Otherwise the proxy
-/// sees the word in host memory, makes the bytes visible (V4), and then stores the callers' word. In both cases the
-/// proxy checks the word in host memory, and relies on this word alone.
+/// them. The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two
+/// memories. So callers do not poll the word in host memory. If the device takes NICs' writes in order, the NIC first
+/// writes the position into a word beside the ring, and callers poll that word (V8 in rdma/visibility.hpp). Otherwise
+/// the proxy sees the word in host memory, makes the bytes visible (V4), and then stores the callers' word. In both
+/// cases the proxy checks the word in host memory, and relies on this word alone.
 
 #include "host_proxy/links/one_sided_transport.hpp"
 #include "host_proxy/links/verbs/message.hpp"

@@ -34,7 +34,7 @@ struct Pair {
   ibv_qp qp{};
   Queue* queue = nullptr;
   std::uint32_t peer = 0, depth = 0, inline_bytes = 0;
-  std::deque<std::uint64_t> places;  // of the send queue, that no completion has freed
+  std::deque<std::uint64_t> entries;  // of the send queue, that no completion has freed
   ibv_qp_state state = IBV_QPS_RESET;
   std::deque<Request> requests;
 };
@@ -124,9 +124,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad) {
     *bad = request;
     if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;
     if (copied && bytes > pair.inline_bytes) return ENOMEM;
-    pair.places.push_back(request->wr_id);
-    if (pair.places.size() > pair.depth) world().nic.overflowed = true;
-    world().nic.outstanding_max = std::max(world().nic.outstanding_max, static_cast<std::uint32_t>(pair.places.size()));
+    pair.entries.push_back(request->wr_id);
+    if (pair.entries.size() > pair.depth) world().nic.overflowed = true;
+    world().nic.outstanding_max = std::max(world().nic.outstanding_max,
+                                           static_cast<std::uint32_t>(pair.entries.size()));
     pair.requests.push_back({request->wr_id,
                              copied ? std::vector<std::byte>(data, data + bytes) : std::vector<std::byte>(), data,
                              bytes, request->sg_list->lkey, request->wr.rdma.rkey, request->wr.rdma.remote_addr,
@@ -145,8 +146,8 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
     waiting.pop_front();
     const auto pair = world().pairs.find(completions[count].qp_num);
     if (pair == world().pairs.end()) continue;
-    auto& places = pair->second->places;  // it frees those up to its own
-    places.erase(places.begin(), std::next(std::find(places.begin(), places.end(), completions[count].wr_id)));
+    auto& entries = pair->second->entries;  // it frees those up to its own
+    entries.erase(entries.begin(), std::next(std::find(entries.begin(), entries.end(), completions[count].wr_id)));
   }
   return count;
 }

@@ -61,22 +61,22 @@ TEST_F(PortTest, LoopbackTakesIpv4BeforeIpv6) {
 }
 
 TEST_F(PortTest, AnAddressLeadsToItsDevice) {
-  const auto place = find_place(view(at("10.77.0.1")), reason_);
-  ASSERT_TRUE(place) << reason_;
-  EXPECT_EQ(place->device, "fake0");
-  const Device device(*place, view(at("10.77.0.1")));
+  const auto port_id = find_port(view(at("10.77.0.1")), reason_);
+  ASSERT_TRUE(port_id) << reason_;
+  EXPECT_EQ(port_id->device, "fake0");
+  const Device device(*port_id, view(at("10.77.0.1")));
   EXPECT_EQ(device.port().gid_index, 1);
   EXPECT_EQ(device.port().mtu, IBV_MTU_4096);
   EXPECT_TRUE(device.port().ethernet);
 }
 
 TEST_F(PortTest, ReasonsWhereThereIsNone) {
-  EXPECT_FALSE(find_place(view(at("10.77.0.2")), reason_));
+  EXPECT_FALSE(find_port(view(at("10.77.0.2")), reason_));
   EXPECT_NE(reason_.find("10.77.0.2"), std::string::npos) << reason_;
   fake::nic().devices = 0;
-  EXPECT_FALSE(find_place(view(at("10.77.0.1")), reason_));
+  EXPECT_FALSE(find_port(view(at("10.77.0.1")), reason_));
   EXPECT_EQ(reason_, "this machine has no RDMA device");
-  EXPECT_FALSE(find_place(view(at("127.0.0.1")), reason_));
+  EXPECT_FALSE(find_port(view(at("127.0.0.1")), reason_));
   EXPECT_EQ(reason_, "this machine has no RDMA device");
 }
 
@@ -84,7 +84,7 @@ TEST_F(PortTest, ReasonsWhereThereIsNone) {
 TEST_F(PortTest, ALackOfMemoryIsNoLackOfDevices) {
   const auto error_at = [&](const char* address) {
     try {
-      find_place(view(at(address)), reason_);
+      find_port(view(at(address)), reason_);
     } catch (const std::system_error& error) {
       return error.code().value();
     }
@@ -115,9 +115,9 @@ TEST_F(PortTest, ALackOfMemoryIsNoLackOfAddresses) {
 }
 
 TEST_F(PortTest, LoopbackTakesThePortThatIsUp) {
-  EXPECT_TRUE(find_place(view(at("127.0.0.1")), reason_));
+  EXPECT_TRUE(find_port(view(at("127.0.0.1")), reason_));
   fake::nic().state = IBV_PORT_DOWN;
-  EXPECT_FALSE(find_place(view(at("127.0.0.1")), reason_));
+  EXPECT_FALSE(find_port(view(at("127.0.0.1")), reason_));
   EXPECT_NE(reason_.find("is up"), std::string::npos) << reason_;
 }
 

@@ -27,7 +27,7 @@ class QueuePairTest : public testing::Test {
       sockaddr_in local{};
       local.sin_family = AF_INET;
       inet_pton(AF_INET, "10.77.0.1", &local.sin_addr);
-      device_ = std::make_shared<Device>(Place{"fake0", 1, 0}, reinterpret_cast<const sockaddr&>(local));
+      device_ = std::make_shared<Device>(PortId{"fake0", 1, 0}, reinterpret_cast<const sockaddr&>(local));
     }
     return device_;
   }
@@ -79,7 +79,7 @@ TEST_F(QueuePairTest, NothingIsPostedThatDoesNotFit) {
   EXPECT_EQ(ends.a.post(std::span(writes).first(1), false), -EAGAIN);
   fake::work();
   device()->completions().poll();
-  EXPECT_GE(ends.a.room(), QueuePair::kDepth * 3 / 4) << "places are told of although nobody asked";
+  EXPECT_GE(ends.a.room(), QueuePair::kDepth * 3 / 4) << "entries are told of although nobody asked";
 }
 
 TEST_F(QueuePairTest, ALongRunOfUnannouncedWritesNeverStalls) {
@@ -142,7 +142,7 @@ TEST_F(QueuePairTest, ThousandsShareCompletionQueuesThatHoldThemAll) {
   device()->completions().poll();
   all.clear();
   Ends again(device());
-  EXPECT_EQ(device()->completions().count(), 4u) << "places are used again";
+  EXPECT_EQ(device()->completions().count(), 4u) << "entries are used again";
 }
 
 TEST_F(QueuePairTest, WhatAPairLeftInTheQueueReachesNobody) {

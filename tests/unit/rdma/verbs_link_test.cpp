@@ -165,7 +165,7 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
     a_->send(1);
     a_->step();
   }
-  constexpr std::uint32_t kRequestsPerWrite = 2;  // so many places a write needs
+  constexpr std::uint32_t kRequestsPerWrite = 2;  // so many entries a write needs
   EXPECT_GT(fake::nic().outstanding_max, rdma::QueuePair::kDepth - kRequestsPerWrite) << "it is full";
   EXPECT_LE(fake::nic().outstanding_max, rdma::QueuePair::kDepth);
   EXPECT_EQ(a_->heard.failed, 0);
