@@ -311,20 +311,20 @@ void Arenas::publish(std::size_t number, const std::string& socket) {
   own.id = own_id_ = random_bytes<16>();
 }
 
-Arenas::Place Arenas::place_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const {
+Arenas::SlotMemory Arenas::slot_memory_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const {
   return {arena.memory() + words_bytes(slots) + 2 * file_.room_bytes * slot,
           reinterpret_cast<DeviceWords*>(arena.memory()) + slot};
 }
 
-std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) const {
+std::optional<Arenas::SlotMemory> Arenas::find(const Id& id, std::uint32_t slot) const {
   if (id == kNobody) return {};
-  if (id == own_id_) return slot < own_slots_ ? std::optional(place_in(*own_, own_slots_, slot)) : std::nullopt;
+  if (id == own_id_) return slot < own_slots_ ? std::optional(slot_memory_in(*own_, own_slots_, slot)) : std::nullopt;
   const std::lock_guard lock(mutex_);
   const Mapped* const its = find_mapped(id);
   if (its == nullptr || slot >= its->slots) return {};
-  Place place = place_in(*its->arena, its->slots, slot);
-  place.arena = its->arena;
-  return place;
+  SlotMemory found = slot_memory_in(*its->arena, its->slots, slot);
+  found.arena = its->arena;
+  return found;
 }
 
 /// Returns nullptr if there is none. The caller has the mutex.

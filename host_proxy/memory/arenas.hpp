@@ -109,14 +109,14 @@ class Arenas {
   std::string why_not(const Id& member, std::uint32_t slot) const;
 
   /// The rings and words of a slot in a member's arena.
-  struct Place {
+  struct SlotMemory {
     std::byte* rings;
     DeviceWords* words;
     /// If the arena is another member's: it stays mapped as long as this pointer is held.
     std::shared_ptr<const DeviceArena> arena = nullptr;
   };
   /// Returns nothing if this context does not reach that arena, or the arena has no such slot.
-  std::optional<Place> find(const Id& member, std::uint32_t slot) const;
+  std::optional<SlotMemory> find(const Id& member, std::uint32_t slot) const;
 
  private:
   struct Member;
@@ -146,7 +146,7 @@ class Arenas {
   std::size_t take_number() const;
   void map_others(const Fetch& fetch);
   void publish(std::size_t number, const std::string& socket);
-  Place place_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const;
+  SlotMemory slot_memory_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const;
 
   /// Bytes of the words of all slots. An arena has these first, and then the rings.
   std::size_t words_bytes(std::uint32_t slots) const;

@@ -152,9 +152,9 @@ HostRings::Slot& HostRings::slot(std::uint32_t number) const {
   return *reinterpret_cast<Slot*>(memory_.get() + kSlotsAt + number * kSlotBytes);
 }
 
-std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place) {
-  place.file = id_;
-  place.state = Place::kTooSmall;
+std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, SlotLocator& locator) {
+  locator.file = id_;
+  locator.state = SlotLocator::kTooSmall;
   if (ring_bytes > room_bytes_) return nullptr;
   const Id ticket = random_bytes<16>();
   auto lease = std::make_shared<Lease>(shared_from_this());
@@ -163,10 +163,10 @@ std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place)
     const std::uint32_t number = (next_ + i) % connections_;
     if (!claim(number, ticket)) continue;
     next_ = (number + 1) % connections_;
-    place = {id_, ticket, ring_bytes, number, Place::kOffered};
+    locator = {id_, ticket, ring_bytes, number, SlotLocator::kOffered};
     return lend(std::move(lease), number, kMaker, ring_bytes);
   }
-  place.state = Place::kNoneFree;
+  locator.state = SlotLocator::kNoneFree;
   return nullptr;
 }
 
@@ -214,45 +214,45 @@ std::uint32_t HostRings::resting() const {
   return count;
 }
 
-std::shared_ptr<Segment> HostRings::join(const Place& place) {
-  if (place.state != Place::kOffered || !is_same(place) || place.slot >= connections_ ||
-      !is_ring_size(place.ring_bytes) || place.ring_bytes > room_bytes_) {
+std::shared_ptr<Segment> HostRings::join(const SlotLocator& locator) {
+  if (locator.state != SlotLocator::kOffered || !is_same(locator) || locator.slot >= connections_ ||
+      !is_ring_size(locator.ring_bytes) || locator.ring_bytes > room_bytes_) {
     throw Error::with_cause(EPROTO, "the peer offers host rings that are not there");
   }
   auto lease = std::make_shared<Lease>(shared_from_this());
   const std::lock_guard lock(mutex_);
-  std::uint8_t& roles = roles_[place.slot];
-  const bool locked = (roles & kPeer) == 0 && file_.try_lock(peer_lock(place.slot), 1);
-  const bool is_maker_there = (roles & kMaker) != 0 || file_.is_locked_elsewhere(maker_lock(place.slot));
-  Slot& its = slot(place.slot);
-  if (!locked || !is_maker_there || its.ticket != place.ticket) {
-    if (locked) file_.unlock(peer_lock(place.slot), 1);
+  std::uint8_t& roles = roles_[locator.slot];
+  const bool locked = (roles & kPeer) == 0 && file_.try_lock(peer_lock(locator.slot), 1);
+  const bool is_maker_there = (roles & kMaker) != 0 || file_.is_locked_elsewhere(maker_lock(locator.slot));
+  Slot& its = slot(locator.slot);
+  if (!locked || !is_maker_there || its.ticket != locator.ticket) {
+    if (locked) file_.unlock(peer_lock(locator.slot), 1);
     throw Error::with_cause(EPROTO, "the peer offers host rings that it does not have");
   }
   its.peer_uses = 1;
   its.joined = 1;
-  return lend(std::move(lease), place.slot, kPeer, place.ring_bytes);
+  return lend(std::move(lease), locator.slot, kPeer, locator.ring_bytes);
 }
 
-bool HostRings::was_joined(const Place& place) const {
-  return place.state == Place::kOffered && place.slot < connections_ && slot(place.slot).joined != 0;
+bool HostRings::was_joined(const SlotLocator& locator) const {
+  return locator.state == SlotLocator::kOffered && locator.slot < connections_ && slot(locator.slot).joined != 0;
 }
 
-std::shared_ptr<Segment> HostRings::on_device(const Place& place, const std::shared_ptr<Segment>& common,
+std::shared_ptr<Segment> HostRings::on_device(const SlotLocator& locator, const std::shared_ptr<Segment>& common,
                                               const Arenas::Id& whose) const {
   struct OnDevice {
     std::shared_ptr<Segment> common;
     std::shared_ptr<const DeviceArena> arena;
     Segment segment;
   };
-  const auto there = arenas_->find(whose, place.slot);
-  const std::uint64_t start = slot(place.slot).start;
+  const auto there = arenas_->find(whose, locator.slot);
+  const std::uint64_t start = slot(locator.slot).start;
   if (!there || start > Segment::kStartMax) return nullptr;  // too far: a program wrote where it should not
   auto* const header = reinterpret_cast<std::byte*>(&common->header());
   const Segment::OnDevice where{there->rings, there->words, start};
   const auto made = std::shared_ptr<OnDevice>(
       new OnDevice{common, there->arena, Segment(platform_, header, room_bytes_, where)});
-  made->segment.limit(place.ring_bytes);
+  made->segment.limit(locator.ring_bytes);
   return {made, &made->segment};
 }
 

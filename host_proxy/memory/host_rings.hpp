@@ -41,7 +41,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   using Id = std::array<std::uint8_t, 16>;
 
   /// What the peer must know to join a slot. It goes over the wire.
-  struct Place {
+  struct SlotLocator {
     enum State : std::uint32_t { kNotShared, kOffered, kNoneFree, kTooSmall };
     Id file{};    ///< which memory: random, fresh in each file
     Id ticket{};  ///< which use of the slot; cannot be guessed
@@ -89,29 +89,29 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   /// Bytes for which each ring has room.
   std::uint64_t room_bytes() const { return room_bytes_; }
 
-  /// Takes a slot, with rings of `ring_bytes`, and says in `place` what a peer must know. Returns nullptr if all slots
-  /// are in use or rings of this size do not fit; then place.state says which, and place.file which memory. The last
-  /// owner of the result gives the slot back. Calls no function of the device.
-  std::shared_ptr<Segment> take(std::uint64_t ring_bytes, Place& place);
+  /// Takes a slot, with rings of `ring_bytes`, and says in `locator` what a peer must know. Returns nullptr if all
+  /// slots are in use or rings of this size do not fit; then locator.state says which, and locator.file which memory.
+  /// The last owner of the result gives the slot back. Calls no function of the device.
+  std::shared_ptr<Segment> take(std::uint64_t ring_bytes, SlotLocator& locator);
 
   /// Number of slots whose processes ended without giving them back: these rest for Settings::rest_ns. Queries locks.
   std::uint32_t resting() const;
 
-  /// True if the place is in this memory.
-  bool is_same(const Place& place) const { return place.file == id_; }
+  /// True if the locator names a slot of this memory.
+  bool is_same(const SlotLocator& locator) const { return locator.file == id_; }
   /// Joins the slot that a peer has taken; the peer's tx is this side's rx. Throws Error (EPROTO) if the peer has no
   /// such slot for this side. Calls no function of the device.
-  std::shared_ptr<Segment> join(const Place& place);
+  std::shared_ptr<Segment> join(const SlotLocator& locator);
 
-  /// True if a peer has joined the slot that take() gave for this place.
-  bool was_joined(const Place& place) const;
+  /// True if a peer has joined the slot that take() gave for this locator.
+  bool was_joined(const SlotLocator& locator) const;
 
   /// The GPU memory that the contexts which use these host rings share.
   Arenas& arenas() { return *arenas_; }
   /// The rings of a slot that take() or join() gave, as kernels use them in the arena of the member `whose`; nullptr if
   /// this context does not reach that arena. `common` is the slot's segment; the result keeps it. Calls no function of
   /// the device.
-  std::shared_ptr<Segment> on_device(const Place& place, const std::shared_ptr<Segment>& common,
+  std::shared_ptr<Segment> on_device(const SlotLocator& locator, const std::shared_ptr<Segment>& common,
                                      const Arenas::Id& whose) const;
 
   /// Call it in a process that was just forked: the slots stay the parent's.

@@ -212,7 +212,7 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
   if (platform_->attaches_any_time()) {
     try {
       auto segment = std::make_shared<Segment>(platform_, ring_bytes, placement);
-      if (use == Use::own) settle(*segment);
+      if (use == Use::own) end_sharing(*segment);
       return segment;
     } catch (const Error& error) {
       log_error(error.what());
@@ -280,7 +280,7 @@ Segment* SegmentPool::take_from_shelf(bool on_device) {
   return segment;
 }
 
-void SegmentPool::settle(Segment& segment) const {
+void SegmentPool::end_sharing(Segment& segment) const {
   if (!keeps_memory()) segment.close_descriptor();
 }
 
@@ -292,7 +292,7 @@ std::shared_ptr<Segment> SegmentPool::map(int number, std::uint64_t ring_bytes) 
   }
   try {
     auto segment = std::make_shared<Segment>(platform_, std::move(descriptor), ring_bytes, placement_);
-    settle(*segment);
+    end_sharing(*segment);
     return segment;
   } catch (const Error& error) {
     log_warn(error.what());

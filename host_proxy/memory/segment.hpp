@@ -224,7 +224,7 @@ class SegmentPool {
 
   /// Call it when no other process will map the segment: an open connection then costs no descriptor besides its
   /// stream's.
-  void settle(Segment& segment) const;
+  void end_sharing(Segment& segment) const;
 
   /// True if memory is made once and used again, so that it stays mapped.
   bool keeps_memory() const { return !platform_->attaches_any_time(); }

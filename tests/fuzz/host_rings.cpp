@@ -118,10 +118,10 @@ void use(const Segment& segment) {
 
 /// What this context reaches of a member's arena is there.
 void use(const HostRings& rings, const Arenas& arenas, const Arenas::Id& member, std::uint32_t slot) {
-  const auto place = arenas.find(member, slot);
-  if (!place) return;
-  std::memset(place->rings, 3, 2 * rings.room_bytes());
-  std::memset(static_cast<void*>(place->words), 4, sizeof *place->words);
+  const auto memory = arenas.find(member, slot);
+  if (!memory) return;
+  std::memset(memory->rings, 3, 2 * rings.room_bytes());
+  std::memset(static_cast<void*>(memory->words), 4, sizeof *memory->words);
 }
 
 }  // namespace
@@ -148,36 +148,36 @@ FUZZ_TARGET(host_rings) {
   });
 
   std::vector<std::shared_ptr<Segment>> kept;
-  std::vector<HostRings::Place> places(1);
+  std::vector<HostRings::SlotLocator> locators(1);
   while (!input.empty()) {
     HostRings& side = input.flag() ? *rings : *other;
-    HostRings::Place place = places[input.below(places.size())];
+    HostRings::SlotLocator locator = locators[input.below(locators.size())];
     Arenas::Id id = input.flag() ? rings->arenas().own_id() : other->arenas().own_id();
     switch (input.below(8)) {
       case 0:
       case 1:
-        if (auto taken = side.take(input.near(kRing), place)) {
-          FUZZ_CHECK(place.slot < kSlots && place.state == HostRings::Place::kOffered);
+        if (auto taken = side.take(input.near(kRing), locator)) {
+          FUZZ_CHECK(locator.slot < kSlots && locator.state == HostRings::SlotLocator::kOffered);
           for (const auto& each : kept) FUZZ_CHECK(each.get() != taken.get());
           use(*taken);
           kept.push_back(std::move(taken));
-          places.push_back(place);
+          locators.push_back(locator);
         }
         break;
       case 2:
       case 3: {
-        if (input.flag()) place.slot = input.take<std::uint32_t>();
-        if (input.flag()) place.ring_bytes = input.near(kRing);
+        if (input.flag()) locator.slot = input.take<std::uint32_t>();
+        if (input.flag()) locator.ring_bytes = input.near(kRing);
         std::shared_ptr<Segment> joined;
         try {
-          joined = side.join(place);
+          joined = side.join(locator);
         } catch (const std::system_error& error) {
           FUZZ_CHECK(error.code().value() == EPROTO);
           break;
         }
         use(*joined);
-        FUZZ_CHECK(side.was_joined(place));
-        const auto on_device = side.on_device(place, joined, id);
+        FUZZ_CHECK(side.was_joined(locator));
+        const auto on_device = side.on_device(locator, joined, id);
         if (on_device) use(*on_device);
         kept.push_back(std::move(joined));
         break;

@@ -15,22 +15,22 @@ namespace {
 
 /// The acceptor's offer: its memory, in two forms. The ticket leads to memory of this connection alone. A connector
 /// takes it if it is in the same process, or if its device attaches memory at any time. In the same process the ticket
-/// also leads to device memory, if kernels accept and some is free. The other form, `place`, is in memory that both
+/// also leads to device memory, if kernels accept and some is free. The other form, `locator`, names memory that both
 /// processes have mapped before. All other connectors take that.
 struct OfferedMemory {
   std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
   std::array<char, 32> shared_name{};  ///< name of the abstract Unix socket
   Ticket ticket{};
-  HostRings::Place place;
-  Arenas::Id member{};  ///< the acceptor, if its kernels may use `place` in a GPU's memory
+  HostRings::SlotLocator locator;
+  Arenas::Id member{};  ///< the acceptor, if its kernels may use the slot in a GPU's memory
 };
 static_assert(sizeof(OfferedMemory) == 120);
 
 /// The connector's answer: which memory it uses.
-enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3, arena = 4, arenas = 5 };
+enum class Used : std::uint8_t { ticket = 1, slot = 2, device = 3, arena = 4, arenas = 5 };
 struct Answer {
   Used used = Used::ticket;
-  Arenas::Id member{};  ///< arena: whose arena it is; arenas (one of each side), place: the connector
+  Arenas::Id member{};  ///< arena: whose arena it is; arenas (one of each side), slot: the connector
 };
 static_assert(sizeof(Answer) == 17);
 
@@ -115,7 +115,7 @@ class P2pOffer final : public P2pSetup {
     on_device_ = pool.try_take_between_kernels(wanted, request.kernels);
     if (HostRings* rings = pool.host_rings()) {
       const std::uint64_t most = std::min(wanted, rings->room_bytes());
-      common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.place);
+      common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.locator);
       shares_device_ = pool.uses_device_memory(request.kernels);
       if (shares_device_) offer_.member = rings->arenas().own_id();
     }
@@ -157,7 +157,7 @@ class P2pOffer final : public P2pSetup {
   /// Takes the memory that the answer names. False if it was not offered.
   bool take(const Answer& answer, const DeviceRings& device) {
     if (answer.used == Used::ticket && own_ != nullptr) {
-      pool_.settle(*own_);
+      pool_.end_sharing(*own_);
       use(own_);
       remark_ = device.remark;
       return true;
@@ -166,20 +166,20 @@ class P2pOffer final : public P2pSetup {
       use(device.acceptors, device.connectors);
       return true;
     }
-    return common_ != nullptr && pool_.host_rings()->was_joined(offer_.place) && take_slot(answer);
+    return common_ != nullptr && pool_.host_rings()->was_joined(offer_.locator) && take_slot(answer);
   }
   /// Takes the slot of the host rings, which both sides have.
   bool take_slot(const Answer& answer) {
     HostRings& rings = *pool_.host_rings();
-    if (answer.used == Used::place) {
+    if (answer.used == Used::slot) {
       use(common_);
-      if (shares_device_) remark_ = kInGpuMemory + rings.arenas().why_not(answer.member, offer_.place.slot);
+      if (shares_device_) remark_ = kInGpuMemory + rings.arenas().why_not(answer.member, offer_.locator.slot);
       return true;
     }
     const bool both = answer.used == Used::arenas;
     if ((!both && answer.used != Used::arena) || offer_.member == Arenas::kNobody) return false;
-    const auto its = rings.on_device(offer_.place, common_, answer.member);
-    const auto own = both ? rings.on_device(offer_.place, common_, offer_.member) : its;
+    const auto its = rings.on_device(offer_.locator, common_, answer.member);
+    const auto own = both ? rings.on_device(offer_.locator, common_, offer_.member) : its;
     if (its == nullptr || own == nullptr) return false;
     use(own, its);
     return true;
@@ -261,24 +261,24 @@ class P2pAnswer final : public P2pSetup {
     }
   }
 
-  /// Joins a place in memory that was mapped when the context was made. Makes no call that may wait for kernels.
+  /// Joins a slot in memory that was mapped when the context was made. Makes no call that may wait for kernels.
   void join(const OfferedMemory& offered) {
-    using Place = HostRings::Place;
-    const Place& place = offered.place;
+    using SlotLocator = HostRings::SlotLocator;
+    const SlotLocator& locator = offered.locator;
     HostRings* const rings = pool_.host_rings();
-    if (rings == nullptr || !rings->is_same(place)) {
+    if (rings == nullptr || !rings->is_same(locator)) {
       failure_ = {EHOSTUNREACH,
                   "the peer is on another host, GPUSOCK_HOST_RINGS is not the same name in both processes (here: " +
                       (rings == nullptr ? pool_.why_no_host_rings() : rings->name()) +
                       "), or they have not the same /dev/shm (containers: --ipc=host)"};
-    } else if (place.state == Place::kTooSmall) {
+    } else if (locator.state == SlotLocator::kTooSmall) {
       failure_ = {EHOSTUNREACH, "rings of this size do not fit into the peer's host rings"};
-    } else if (place.state == Place::kNoneFree) {
+    } else if (locator.state == SlotLocator::kNoneFree) {
       failure_ = {ENOBUFS, why_none_is_free(*rings)};
-    } else if (place.state != Place::kOffered) {
+    } else if (locator.state != SlotLocator::kOffered) {
       failure_ = {EPROTO, "the peer's offer of shared memory has an invalid state"};
     } else {
-      attempt([&] { use_slot(*rings, offered, rings->join(place)); });
+      attempt([&] { use_slot(*rings, offered, rings->join(locator)); });
     }
   }
   static std::string why_none_is_free(const HostRings& rings) {
@@ -291,17 +291,17 @@ class P2pAnswer final : public P2pSetup {
   }
   /// Uses the slot: in a GPU's memory if both sides reach an arena, else in host memory.
   void use_slot(HostRings& rings, const OfferedMemory& offered, const std::shared_ptr<Segment>& common) {
-    answer_.used = Used::place;
+    answer_.used = Used::slot;
     use(common);
     if (!pool_.uses_device_memory(kernels_)) return;
     const Arenas& arenas = rings.arenas();
     answer_.member = arenas.own_id();
-    const auto meeting = arenas.meeting_with(offered.member, offered.place.slot);
-    const auto own = meeting ? rings.on_device(offered.place, common, meeting->own) : nullptr;
+    const auto meeting = arenas.meeting_with(offered.member, offered.locator.slot);
+    const auto own = meeting ? rings.on_device(offered.locator, common, meeting->own) : nullptr;
     const bool both = meeting && meeting->own != meeting->others;
-    const auto its = both ? rings.on_device(offered.place, common, meeting->others) : own;
+    const auto its = both ? rings.on_device(offered.locator, common, meeting->others) : own;
     if (own == nullptr || its == nullptr) {
-      remark_ = kInGpuMemory + arenas.why_not(offered.member, offered.place.slot);
+      remark_ = kInGpuMemory + arenas.why_not(offered.member, offered.locator.slot);
       return;
     }
     own->start_words();  // before the answer: after it the acceptor's kernels use them

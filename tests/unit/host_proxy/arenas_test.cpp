@@ -310,9 +310,9 @@ TEST_F(ArenasTest, WhatEndedMembersGaveIsUnmappedWhenTheNextOneGives) {
   }
   auto connected = comes(), idle = comes();
   const Arenas::Id peer = connected->id(), lives = idle->id();
-  HostRings::Place place;
-  auto common = server.rings->take(kArenaRing, place);
-  auto rings = server.rings->on_device(place, common, peer);
+  HostRings::SlotLocator locator;
+  auto common = server.rings->take(kArenaRing, locator);
+  auto rings = server.rings->on_device(locator, common, peer);
   ASSERT_NE(rings, nullptr);
   connected.reset();
   const auto gives = [&] { EXPECT_NE(comes()->id(), Arenas::kNobody); };
@@ -381,10 +381,10 @@ TEST_F(ArenasTest, EachUseOfASlotStartsAfterAllThatItsWordsMayHold) {
   const User first = enter(), second = enter({&first});
   std::uint64_t after = 0;
   for (const std::uint64_t sent : {0ull, 1ull << 40, 7ull}) {
-    HostRings::Place place;
-    const auto maker = first.rings->take(kArenaRing, place), peer = second.rings->join(place);
-    const auto here = first.rings->on_device(place, maker, first.id());
-    const auto there = second.rings->on_device(place, peer, first.id());
+    HostRings::SlotLocator locator;
+    const auto maker = first.rings->take(kArenaRing, locator), peer = second.rings->join(locator);
+    const auto here = first.rings->on_device(locator, maker, first.id());
+    const auto there = second.rings->on_device(locator, peer, first.id());
     ASSERT_TRUE(here != nullptr && there != nullptr);
     EXPECT_EQ(here->start(), there->start());
     EXPECT_GT(here->start(), after);
@@ -395,11 +395,11 @@ TEST_F(ArenasTest, EachUseOfASlotStartsAfterAllThatItsWordsMayHold) {
     EXPECT_EQ(here->header().rx_committed.value, here->start());
     after = here->header().tx_consumed.value = here->start() + sent;
     if (sent == 7) here->header().tx_consumed.value = ~std::uint64_t{0};
-    first.rings->take(kArenaRing, place);  // the other slot, so that this one comes next
+    first.rings->take(kArenaRing, locator);  // the other slot, so that this one comes next
   }
-  HostRings::Place place;
-  const auto spoiled = first.rings->take(kArenaRing, place);
-  EXPECT_EQ(first.rings->on_device(place, spoiled, first.id()), nullptr) << "no start is after such a word";
+  HostRings::SlotLocator locator;
+  const auto spoiled = first.rings->take(kArenaRing, locator);
+  EXPECT_EQ(first.rings->on_device(locator, spoiled, first.id()), nullptr) << "no start is after such a word";
 }
 
 /// A stopped process: it has accepted nothing, and does not answer.

@@ -32,7 +32,7 @@ namespace {
 constexpr std::uint64_t kSlotRing = 4096;
 constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
 constexpr int kSkipped = 77;
-using Place = HostRings::Place;
+using SlotLocator = HostRings::SlotLocator;
 
 class HostRingsTest : public testing::Test {
  protected:
@@ -75,12 +75,12 @@ class HostRingsTest : public testing::Test {
 
 TEST_F(HostRingsTest, MakerAndPeerUseOneMemory) {
   const auto here = open(), there = open();
-  Place place;
-  const auto maker = here->take(kSlotRing, place);
+  SlotLocator locator;
+  const auto maker = here->take(kSlotRing, locator);
   ASSERT_NE(maker, nullptr);
-  EXPECT_FALSE(here->was_joined(place));
-  const auto peer = there->join(place);
-  EXPECT_TRUE(here->was_joined(place));
+  EXPECT_FALSE(here->was_joined(locator));
+  const auto peer = there->join(locator);
+  EXPECT_TRUE(here->was_joined(locator));
   EXPECT_EQ(peer->ring_bytes(), kSlotRing);
   EXPECT_NE(&maker->header(), &peer->header()) << "each maps it by itself";
   maker->header().tx_committed.value = 7;
@@ -91,7 +91,7 @@ TEST_F(HostRingsTest, MakerAndPeerUseOneMemory) {
 
 TEST_F(HostRingsTest, SlotsDoNotOverlap) {
   const auto rings = open(2);
-  Place one, other;
+  SlotLocator one, other;
   const auto first = rings->take(kSlotRing, one), second = rings->take(kSlotRing, other);
   ASSERT_TRUE(first != nullptr && second != nullptr);
   const auto distance = reinterpret_cast<std::byte*>(&second->header()) -
@@ -104,11 +104,11 @@ TEST_F(HostRingsTest, ASlotIsFreeWhenBothHaveGivenItBack) {
     const bool maker_first = turn % 2 == 0;
     const std::uint64_t rest_ns = turn < 2 ? 0 : kNoEnd;  // 0: the locks alone; else: both must have said so
     const auto here = open(1, rest_ns), there = open(1, rest_ns);
-    Place place, next;
-    auto maker = here->take(kSlotRing, place), peer = there->join(place);
+    SlotLocator locator, next;
+    auto maker = here->take(kSlotRing, locator), peer = there->join(locator);
     for (const auto& rings : {here, there}) {
       EXPECT_EQ(rings->take(kSlotRing, next), nullptr);
-      EXPECT_EQ(next.state, Place::kNoneFree);
+      EXPECT_EQ(next.state, SlotLocator::kNoneFree);
     }
     (maker_first ? maker : peer).reset();
     for (const auto& rings : {here, there}) EXPECT_EQ(rings->take(kSlotRing, next), nullptr) << "one of them uses it";
@@ -119,19 +119,19 @@ TEST_F(HostRingsTest, ASlotIsFreeWhenBothHaveGivenItBack) {
 
 TEST_F(HostRingsTest, ASlotIsLikeNewWhenItIsTakenAgain) {
   const auto rings = open(1);
-  Place place;
-  auto first = rings->take(kSlotRing, place);
+  SlotLocator locator;
+  auto first = rings->take(kSlotRing, locator);
   first->header().rx_committed.value = 7;
   first.reset();
-  EXPECT_EQ(rings->take(kSlotRing, place)->header().rx_committed.value, 0u);
+  EXPECT_EQ(rings->take(kSlotRing, locator)->header().rx_committed.value, 0u);
 }
 
 TEST_F(HostRingsTest, OneContextMayBeMakerAndPeer) {
   const auto rings = open(1);
-  Place place;
-  auto maker = rings->take(kSlotRing, place), peer = rings->join(place);
+  SlotLocator locator;
+  auto maker = rings->take(kSlotRing, locator), peer = rings->join(locator);
   maker.reset();
-  Place next;
+  SlotLocator next;
   EXPECT_EQ(rings->take(kSlotRing, next), nullptr);
   peer.reset();
   EXPECT_NE(rings->take(kSlotRing, next), nullptr);
@@ -142,51 +142,51 @@ TEST_F(HostRingsTest, RingsMayBeSmallerThanTheirRoomAndNotLarger) {
   const auto small = open();  // it takes what is there
   EXPECT_EQ(small->room_bytes(), 4 * kSlotRing);
   EXPECT_EQ(small->connections(), 1u);
-  Place place;
-  EXPECT_EQ(large->take(8 * kSlotRing, place), nullptr);
-  EXPECT_EQ(place.state, Place::kTooSmall);
-  const auto maker = large->take(kSlotRing, place);
+  SlotLocator locator;
+  EXPECT_EQ(large->take(8 * kSlotRing, locator), nullptr);
+  EXPECT_EQ(locator.state, SlotLocator::kTooSmall);
+  const auto maker = large->take(kSlotRing, locator);
   EXPECT_EQ(maker->ring_bytes(), kSlotRing);
-  EXPECT_EQ(small->join(place)->ring_bytes(), kSlotRing);
+  EXPECT_EQ(small->join(locator)->ring_bytes(), kSlotRing);
 }
 
 TEST_F(HostRingsTest, ALyingPeerGetsNothing) {
   const auto here = open(2), there = open(2);
-  Place place;
-  auto maker = here->take(kSlotRing, place);
+  SlotLocator locator;
+  auto maker = here->take(kSlotRing, locator);
   const auto refused = [&](auto change) {
-    Place lie = place;
+    SlotLocator lie = locator;
     change(lie);
     return error_of([&] { there->join(lie); });
   };
-  EXPECT_EQ(refused([](Place& lie) { lie.file[3] ^= 1; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.ticket[3] ^= 1; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.slot ^= 1; }), EPROTO) << "it has not taken that one";
-  EXPECT_EQ(refused([](Place& lie) { lie.slot = 2; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.slot = ~0u; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = 2 * kSlotRing; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = kSlotRing - 1; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = 0; }), EPROTO);
-  EXPECT_EQ(refused([](Place& lie) { lie.state = Place::kNoneFree; }), EPROTO);
-  EXPECT_FALSE(here->was_joined(place));
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.file[3] ^= 1; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.ticket[3] ^= 1; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.slot ^= 1; }), EPROTO) << "it has not taken that one";
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.slot = 2; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.slot = ~0u; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.ring_bytes = 2 * kSlotRing; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.ring_bytes = kSlotRing - 1; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.ring_bytes = 0; }), EPROTO);
+  EXPECT_EQ(refused([](SlotLocator& lie) { lie.state = SlotLocator::kNoneFree; }), EPROTO);
+  EXPECT_FALSE(here->was_joined(locator));
   {
-    const auto peer = there->join(place);
-    EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it is joined";
+    const auto peer = there->join(locator);
+    EXPECT_EQ(refused([](SlotLocator&) {}), EPROTO) << "it is joined";
   }
   maker.reset();
-  EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it was given back";
-  Place next;
+  EXPECT_EQ(refused([](SlotLocator&) {}), EPROTO) << "it was given back";
+  SlotLocator next;
   maker = here->take(kSlotRing, next);
-  EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it is of an earlier use";
+  EXPECT_EQ(refused([](SlotLocator&) {}), EPROTO) << "it is of an earlier use";
 }
 
 TEST_F(HostRingsTest, ALookDisturbsNobody) {
   EXPECT_FALSE(HostRings::look_at(path_));
   auto here = open(4);
   const auto there = open(4);
-  Place place, other;
-  auto maker = here->take(kSlotRing, place);
-  const auto peer = there->join(place);
+  SlotLocator locator, other;
+  auto maker = here->take(kSlotRing, locator);
+  const auto peer = there->join(locator);
   for (int i = 0; i < 2; ++i) {
     const auto look = HostRings::look_at(path_);
     ASSERT_TRUE(look);
@@ -213,26 +213,26 @@ TEST_F(HostRingsTest, ALookAtWhatIsNoneOfOursSaysSo) {
 
 TEST_F(HostRingsTest, WhatAKilledProcessHadIsFreeAgain) {
   const auto rings = open(1);
-  Place place;
+  SlotLocator locator;
   OtherProcess other([this] {
     static auto its = open(1);
-    static Place its_place;
-    static auto segment = its->take(kSlotRing, its_place);
+    static SlotLocator its_locator;
+    static auto segment = its->take(kSlotRing, its_locator);
   });
-  EXPECT_EQ(rings->take(kSlotRing, place), nullptr);
+  EXPECT_EQ(rings->take(kSlotRing, locator), nullptr);
   other.stop();
-  EXPECT_EQ(rings->take(kSlotRing, place), nullptr) << "a stopped process still has it";
+  EXPECT_EQ(rings->take(kSlotRing, locator), nullptr) << "a stopped process still has it";
   other.end();
-  EXPECT_NE(rings->take(kSlotRing, place), nullptr);
+  EXPECT_NE(rings->take(kSlotRing, locator), nullptr);
 }
 
 TEST_F(HostRingsTest, WhatAKilledPeerHadIsTheMakersUntilItGivesItBack) {
   const auto rings = open(1);
-  Place place, next;
-  auto maker = rings->take(kSlotRing, place);
+  SlotLocator locator, next;
+  auto maker = rings->take(kSlotRing, locator);
   OtherProcess other([&] {
     static auto its = open(1);
-    static auto segment = its->join(place);
+    static auto segment = its->join(locator);
     segment->header().rx_committed.value = 9;
   });
   other.end();
@@ -245,42 +245,42 @@ TEST_F(HostRingsTest, WhatAKilledPeerHadIsTheMakersUntilItGivesItBack) {
 TEST_F(HostRingsTest, TheSlotOfADeadProcessRests) {
   const auto rings = open(1, kNoEnd);
   for (const bool as_peer : {false, true}) {
-    Place place;
+    SlotLocator locator;
     const auto spare = std::make_shared<HostRings>(platform_, settings());
-    auto maker = as_peer ? rings->take(kSlotRing, place) : nullptr;
+    auto maker = as_peer ? rings->take(kSlotRing, locator) : nullptr;
     OtherProcess([&] {
       static auto its = open(1);
-      static auto segment = as_peer ? its->join(place) : its->take(kSlotRing, place);
+      static auto segment = as_peer ? its->join(locator) : its->take(kSlotRing, locator);
     }).end();
     maker.reset();
     EXPECT_EQ(HostRings::look_at(path_)->left_by_dead, 1u);
-    EXPECT_EQ(rings->take(kSlotRing, place), nullptr) << "its kernels may still write";
-    EXPECT_NE(open(1, 0)->take(kSlotRing, place), nullptr) << "no rest is needed here";
+    EXPECT_EQ(rings->take(kSlotRing, locator), nullptr) << "its kernels may still write";
+    EXPECT_NE(open(1, 0)->take(kSlotRing, locator), nullptr) << "no rest is needed here";
   }
 }
 
 TEST_F(HostRingsTest, TheRestOfADeadPeersSlotBeginsWhenTheMakerGivesItBack) {
   constexpr std::uint64_t kShortRest = 1;  // has passed if it began before
   const auto rings = open(1, kShortRest);
-  Place place;
-  auto maker = rings->take(kSlotRing, place);
+  SlotLocator locator;
+  auto maker = rings->take(kSlotRing, locator);
   OtherProcess([&] {
     static auto its = open(1);
-    static auto segment = its->join(place);
+    static auto segment = its->join(locator);
   }).end();
   maker.reset();
-  EXPECT_NE(rings->take(kSlotRing, place), nullptr) << "whenever it is asked for";
+  EXPECT_NE(rings->take(kSlotRing, locator), nullptr) << "whenever it is asked for";
 }
 
 TEST_F(HostRingsTest, AForkedChildKeepsNothing) {
   auto rings = open(1);
-  Place place;
-  auto segment = rings->take(kSlotRing, place);
+  SlotLocator locator;
+  auto segment = rings->take(kSlotRing, locator);
   const OtherProcess child([&] { rings->leave_to_parent(); });
-  EXPECT_EQ(open(1)->take(kSlotRing, place), nullptr);
+  EXPECT_EQ(open(1)->take(kSlotRing, locator), nullptr);
   segment.reset();
   rings.reset();
-  EXPECT_NE(open(1)->take(kSlotRing, place), nullptr);
+  EXPECT_NE(open(1)->take(kSlotRing, locator), nullptr);
 }
 
 TEST_F(HostRingsTest, TheFileOfProcessesThatDiedIsReplaced) {
@@ -412,11 +412,11 @@ TEST_F(HostRingsTest, ManyComeAndGoAtOnce) {
     threads.emplace_back([this] {
       for (int turn = 0; turn < 50; ++turn) {
         const auto here = open(2), there = open(2);
-        Place place;
-        const auto maker = here->take(kSlotRing, place);
+        SlotLocator locator;
+        const auto maker = here->take(kSlotRing, locator);
         if (maker == nullptr) continue;
         maker->header().tx_committed.value = 1;
-        const auto peer = there->join(place);
+        const auto peer = there->join(locator);
         EXPECT_EQ(peer->header().tx_committed.value, 1u);
         peer->header().tx_consumed.value = 1;
         EXPECT_EQ(maker->header().tx_consumed.value, 1u);

@@ -74,8 +74,8 @@ struct Party {
   std::unique_ptr<LinkSetup> connect(const Bytes& offer) { return maker->start({}, offer, sink); }
   /// True if nothing of the host rings is in use.
   bool has_a_slot() {
-    HostRings::Place place;
-    return segments.host_rings()->take(kOfferedRing, place) != nullptr;
+    HostRings::SlotLocator locator;
+    return segments.host_rings()->take(kOfferedRing, locator) != nullptr;
   }
 
   Unmoved sink;
@@ -374,8 +374,8 @@ TEST_F(P2pBetweenProcesses, HostRingsThatRestAreNamed) {
   OtherProcess([&] {
     static const auto its = std::make_shared<HostRings>(std::make_shared<PinningPlatform>(),
                                                         HostRings::Settings{name_, 2, kOfferedRing, 0});
-    static HostRings::Place place;
-    static const auto segment = its->take(kOfferedRing, place);
+    static HostRings::SlotLocator locator;
+    static const auto segment = its->take(kOfferedRing, locator);
   }).end();
   const auto second = here.accept();
   const std::string rest =

@@ -106,7 +106,7 @@ TEST(PinnedSegments, AreMadeAtOnceAndUsedAgainLikeNew) {
     EXPECT_GE(first->proxy_rings().tx.data, first->proxy_rings().rx.data + kRing / 2);
     EXPECT_EQ(pool.take(SegmentPool::Use::own, kRing), nullptr) << "all are in use";
     first->header().rx_committed.value = 7;
-    pool.settle(*first);
+    pool.end_sharing(*first);
     EXPECT_GE(first->descriptor(), 0) << "it is to be offered again";
     first.reset();
     const auto again = pool.take(SegmentPool::Use::own, kRing);
