@@ -17,7 +17,7 @@ std::string remedy(Attempt attempt, int error, const Endpoint& at);
 /// Thrown if a socket could not be opened. Its text is "listening on 127.0.0.1:80: Permission denied: " and the remedy.
 class SocketFailure : public std::runtime_error {
  public:
-  /// The text `what` says what was tried, and where, in the user's words; `at` is the same place.
+  /// The text `what` says what was tried, and where, in the user's words; `at` is the same address.
   SocketFailure(const std::string& what, Attempt attempt, int error, const Endpoint& at);
 };
 

@@ -1,6 +1,6 @@
 #include "param_sync/bootstrap/bootstrap.hpp"
 
-#include "param_sync/bootstrap/place.hpp"
+#include "param_sync/bootstrap/rank_address.hpp"
 #include "param_sync/bootstrap/pmix_bootstrap.hpp"
 #include "param_sync/bootstrap/rendezvous.hpp"
 
@@ -17,7 +17,7 @@ class PeerList : public Bootstrap {
     size_ = static_cast<int>(peers.size());
     peers_.reserve(peers.size());
     for (const std::string& peer : peers) {
-      peers_.push_back(parse_place(peer));
+      peers_.push_back(parse_address(peer));
       if (peers.size() > 1) need_port(peers_.back(), peer);
     }
   }

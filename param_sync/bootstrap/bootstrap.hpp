@@ -12,16 +12,16 @@
 
 namespace param_sync::bootstrap {
 
-/// Thrown if a rank cannot listen at the place where ranks meet, or cannot connect to it.
+/// Thrown if a rank cannot listen at the address where ranks meet, or cannot connect to it.
 class MeetingFailure : public gpusock::Error {
  public:
-  /// The text `what` tells a user what was tried, and where. `at` is that place.
+  /// The text `what` tells a user what was tried, and where. `at` is that address.
   MeetingFailure(int error, const std::string& what, bool listening, const gpusock::Endpoint& at)
-      : Error(error, what), tried(what), is_listening(listening), place(at) {}
+      : Error(error, what), tried(what), is_listening(listening), address(at) {}
 
-  std::string tried;        ///< what was tried, and where
-  bool is_listening;        ///< true: this rank could not listen there; false: it could not connect
-  gpusock::Endpoint place;  ///< the place
+  std::string tried;          ///< what was tried, and where
+  bool is_listening;          ///< true: this rank could not listen there; false: it could not connect
+  gpusock::Endpoint address;  ///< the address
 };
 
 /// One way of bootstrap. The timeout of make_bootstrap() limits how long calls wait. Calls throw gpusock::Error:

@@ -1,6 +1,6 @@
 #include "param_sync/bootstrap/rendezvous.hpp"
 
-#include "param_sync/bootstrap/place.hpp"
+#include "param_sync/bootstrap/rank_address.hpp"
 #include "param_sync/bootstrap/rendezvous_messages.hpp"
 
 #include "gpusock/greetings.cuh"
@@ -64,11 +64,12 @@ void Rendezvous::fail_to_open(const std::string& what, bool listening, const End
   throw MeetingFailure(interrupted_ ? ECANCELED : -socket_, what, listening, at);
 }
 
-/// Returns the place to meet. Its name may be unknown until rank 0 runs (Kubernetes), so this tries until the deadline.
+/// Returns the address where ranks meet. Its name may be unknown until rank 0 runs (Kubernetes), so this tries until
+/// the deadline.
 Endpoint Rendezvous::look_up() const {
   while (true) {
     try {
-      Endpoint at = parse_place(at_);
+      Endpoint at = parse_address(at_);
       at.link = gpusock::LinkKind::automatic;
       need_port(at, at_);
       if (at.is_loopback() || !context_.options().secret.empty()) return at;
@@ -95,7 +96,7 @@ void Rendezvous::open() {
   socket_ = net_.listen(gpusock::this_thread(), at, kRanksMax, deadline_);
   if (socket_ < 0) {
     fail_to_open(
-        "rank 0 cannot wait for the other ranks at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
+        "rank 0 cannot wait for the other ranks at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another address)",
         true, at);
   }
   // If the name has several addresses, this is the one that this host has.
@@ -129,7 +130,7 @@ bool Rendezvous::has_left(gpusock::Socket guest, Deadline by) const {
 }
 
 /// True if the guest is a rank of this run that was missing. Ignores other programs. An invalid greeting of a rank ends
-/// the run. A rank that has died and was started again takes its place back.
+/// the run. A rank that has died and was started again takes its rank back.
 bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
   if (greeting.magic != kRendezvousMagic) {
@@ -215,7 +216,7 @@ std::vector<Endpoint> Rendezvous::be_introduced(const Endpoint& mine) {
                       ": another process has that rank, or the run another size");
   }
   net_.close(thread, socket_);
-  auto all = places_in(answer, size_);
+  auto all = addresses_in(answer, size_);
   if (all.empty()) fail(-EPROTO, "rank 0 at " + at_ + " gave an address that is none");
   return all;
 }

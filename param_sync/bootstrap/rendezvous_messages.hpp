@@ -28,19 +28,21 @@ struct Answer {
 };
 
 /// True if `at` may be the address of a rank.
-inline bool is_place(const gpusock::ResolvedEndpoint& at) { return (at.family == 4 || at.family == 6) && at.port != 0; }
+inline bool is_address(const gpusock::ResolvedEndpoint& at) {
+  return (at.family == 4 || at.family == 6) && at.port != 0;
+}
 
 /// True if the greeting may come from a rank of a run of `size` ranks. Rank 0 receives greetings and sends none.
 inline bool can_be(const Greeting& greeting, int size) {
   return greeting.size == static_cast<std::uint32_t>(size) && greeting.rank > 0 && greeting.rank < greeting.size &&
-         is_place(greeting.listens);
+         is_address(greeting.listens);
 }
 
 /// Returns the addresses of the ranks of a run of `size` ranks. Empty if the answer has an invalid address.
-inline std::vector<gpusock::Endpoint> places_in(const Answer& answer, int size) {
+inline std::vector<gpusock::Endpoint> addresses_in(const Answer& answer, int size) {
   std::vector<gpusock::Endpoint> all;
   for (int rank = 0; rank < size; ++rank) {
-    if (!is_place(answer.listens[rank])) return {};
+    if (!is_address(answer.listens[rank])) return {};
     all.push_back({answer.listens[rank], {}});
   }
   return all;

@@ -89,7 +89,7 @@ void receive(Input& input, const Node& node, Socket socket, Wire& wire) {
 }
 
 /// It can be shown, and tried: a link or a type that there is not, connect() refuses.
-void check_place(const ResolvedEndpoint& at) {
+void check_address(const ResolvedEndpoint& at) {
   FUZZ_CHECK((at.family == 4 || at.family == 6) && at.port != 0);
   FUZZ_CHECK(!at.to_string().empty() && !to_string(at.link).empty());
 }
@@ -104,14 +104,14 @@ void meet(Input& input) {
   honest_greeting.listens = WireStream::here();
   if (from_bytes(near_honest(input, honest_greeting, ""), greeting) && bootstrap::can_be(greeting, kSize)) {
     FUZZ_CHECK(greeting.rank >= 1 && greeting.rank < kSize);
-    check_place(greeting.listens);
+    check_address(greeting.listens);
   }
   Answer honest_answer, answer;
   for (ResolvedEndpoint& at : honest_answer.listens) at = WireStream::here();
   if (!from_bytes(near_honest(input, honest_answer, ""), answer)) return;
-  const auto places = bootstrap::places_in(answer, kSize);
-  FUZZ_CHECK(places.empty() || places.size() == kSize);
-  for (const Endpoint& at : places) check_place(at);
+  const auto addresses = bootstrap::addresses_in(answer, kSize);
+  FUZZ_CHECK(addresses.empty() || addresses.size() == kSize);
+  for (const Endpoint& at : addresses) check_address(at);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ auto met(const std::atomic<bool>& stopped, Meet meet) try {
   if (stopped) throw Interrupted();
   using gpusock::program::Attempt;
   throw gpusock::program::SocketFailure(failure.tried, failure.is_listening ? Attempt::listening : Attempt::connecting,
-                                        failure.code().value(), failure.place);
+                                        failure.code().value(), failure.address);
 } catch (const gpusock::Error& error) {
   if (stopped) throw Interrupted();
   const std::string instead = error.what() + std::string(kWithoutLauncher);

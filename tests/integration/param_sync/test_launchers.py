@@ -160,7 +160,7 @@ class Launchers(unittest.TestCase):
         peers = ",".join(support.own_addresses(3))
         self.train([self.start(GPUSOCK_RANK=rank, GPUSOCK_SIZE=3, GPUSOCK_PEERS=peers) for rank in range(3)])
 
-    def test_our_variables_with_a_place_to_meet_and_a_secret(self):
+    def test_our_variables_with_an_address_to_meet_and_a_secret(self):
         address, = support.own_addresses(1)
         run = {"GPUSOCK_SIZE": 3, "GPUSOCK_RENDEZVOUS": address, "GPUSOCK_SECRET": "all know"}
         self.train([self.start(GPUSOCK_RANK=rank, **run) for rank in range(3)])

@@ -1,4 +1,4 @@
-// Nodes that come twice to the place where all meet: rank 0 of three. The test plays the others, so that it decides
+// Nodes that come twice to the address where all meet: rank 0 of three. The test plays the others, so that it decides
 // which one lives.
 #include "param_sync/bootstrap/rendezvous.hpp"
 #include "param_sync/bootstrap/rendezvous_messages.hpp"
