@@ -50,7 +50,7 @@ class Kernel:
         return self.labels[label]
 
     def _barriers(self):
-        """By BSYNC, the places at which threads go on that meet there: the targets of the BSSYs that can come before it."""
+        """By BSYNC, the addresses at which threads go on that meet there: the targets of the BSSYs that can come before it."""
         reaching, work = {}, []
         starts = [at for label, at in self.labels.items() if not label.startswith(".L_")]
         for start in {0, *starts}:

@@ -194,7 +194,7 @@ std::vector<Case> plain_memory() {
 }
 
 /// Compilers name a file from where they run, or from the file system's root.
-std::vector<Case> sites_by_place() {
+std::vector<Case> sites_by_source() {
   return {{"litmus.a_line_is_one_site_whatever_its_file_is_called",
            [](Run& run) {
              run.at_end([] {
@@ -225,7 +225,7 @@ std::vector<Case> sites_by_place() {
 
 std::vector<Case> litmus_cases() {
   std::vector<Case> all;
-  for (auto part : {store_buffering, message_passing, coherence, plain_memory, sites_by_place}) {
+  for (auto part : {store_buffering, message_passing, coherence, plain_memory, sites_by_source}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   return all;

@@ -55,9 +55,10 @@ constexpr Instead kInstead[] = {
 };
 
 const Instead* may_be_late(const Tables& tables, const Site& site) {
-  const std::string place = tables.place_of(site), text = tables.text_of(site);
+  const std::string source = tables.source_of(site), text = tables.text_of(site);
   for (const Instead& one : kInstead) {
-    if (site.operation == Operation::store && place.rfind(one.file, 0) == 0 && text.find(one.text) != std::string::npos)
+    if (site.operation == Operation::store && source.rfind(one.file, 0) == 0 &&
+        text.find(one.text) != std::string::npos)
       return &one;
   }
   return nullptr;
@@ -65,8 +66,8 @@ const Instead* may_be_late(const Tables& tables, const Site& site) {
 
 /// True for code that a rule of the memory model is about: what tests bring along has no mutants, but for the queues
 /// that a link is to use.
-bool is_tried(const std::string& place) {
-  return place.find("tests/") == std::string::npos || place.find("tests/support/mlx5/") != std::string::npos;
+bool is_tried(const std::string& source) {
+  return source.find("tests/") == std::string::npos || source.find("tests/support/mlx5/") != std::string::npos;
 }
 
 /// What comes in the place of swapping a store with the next step.
@@ -122,7 +123,7 @@ std::string caught_by(const std::vector<const Case*>& cases, const Limits& limit
 bool try_mutants(const Users& users, const Tables& tables, const Limits& limits) {
   std::vector<const Site*> order;
   for (const auto& [site, its] : users) {
-    if (is_tried(tables.place_of(*site))) order.push_back(site);
+    if (is_tried(tables.source_of(*site))) order.push_back(site);
   }
   std::sort(order.begin(), order.end(),
             [&](const Site* a, const Site* b) { return std::tie(a->file, a->line) < std::tie(b->file, b->line); });
@@ -131,7 +132,7 @@ bool try_mutants(const Users& users, const Tables& tables, const Limits& limits)
   quick.must_see_all = quick.traces = false;
   int caught = 0, tried = 0;
   std::set<std::string> rows;  // that have a mutant
-  std::printf("%-5s %-34s %-18s %-28s %s\n", "row", "place", "access", "mutant", "caught by");
+  std::printf("%-5s %-34s %-18s %-28s %s\n", "row", "source", "access", "mutant", "caught by");
   for (const Site* site : order) {
     const std::string label = tables.label_of(*site);
     for (const Weakening weakening : weakenings(tables, *site)) {
@@ -142,7 +143,7 @@ bool try_mutants(const Users& users, const Tables& tables, const Limits& limits)
       caught += result.empty() ? 0 : 1;
       rows.insert(label);
       if (result.empty()) result = "SURVIVES";
-      std::printf("%-5s %-34s %-18s %-28s %s\n", label.empty() ? "-" : label.c_str(), tables.place_of(*site).c_str(),
+      std::printf("%-5s %-34s %-18s %-28s %s\n", label.empty() ? "-" : label.c_str(), tables.source_of(*site).c_str(),
                   to_string(site->operation), to_string(weakening), result.c_str());
       std::fflush(stdout);
     }
@@ -156,7 +157,7 @@ bool try_mutants(const Users& users, const Tables& tables, const Limits& limits)
                                                 static_cast<std::uint64_t>(50 * limits.scale));
     sites().try_mutant({});
     if (result.empty()) continue;
-    std::printf("FAILED %s may not come behind the next step (%s): %s\n", tables.place_of(*site).c_str(), instead->why,
+    std::printf("FAILED %s may not come behind the next step (%s): %s\n", tables.source_of(*site).c_str(), instead->why,
                 result.c_str());
     all_rows = false;
   }

@@ -12,8 +12,8 @@ namespace gpusock::model {
 /// Which cases reach a line.
 using Users = std::map<const Site*, std::vector<const Case*>>;
 
-/// Prints row, place, mutant and what caught it, and at last "mutants: 56/56 caught"; false if one survived, or if a
-/// row has none.
+/// Prints row, source line, mutant and what caught it, and at last "mutants: 56/56 caught"; false if one survived, or
+/// if a row has none.
 bool try_mutants(const Users& users, const Tables& tables, const Limits& limits);
 
 }  // namespace gpusock::model

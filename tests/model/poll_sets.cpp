@@ -179,7 +179,7 @@ Case wakes(int wakers, Looks looks = Looks::often) {
           {""}};
 }
 
-/// A set is closed and its place opened again, while an old handle is used: what the groups keep in it passes from one
+/// A set is closed and its number opened again, while an old handle is used: what the groups keep in it passes from one
 /// to the next, and nobody wakes the next one by the old handle.
 Case reopened() {
   return {"poll_sets.closed_and_opened_again",

@@ -43,7 +43,7 @@ class Explorer {
     return path_[depth_++].chosen;
   }
 
-  /// Which of these threads goes on: its place among them.
+  /// Which of these threads goes on: its index among them.
   std::uint32_t choose_thread(const std::vector<int>& threads, int last) {
     if (!random_) return choose(static_cast<std::uint32_t>(threads.size()));
     ++steps_;

@@ -176,7 +176,7 @@ void Machine::leave_to_scheduler() {
 
 void Machine::stand_before(Operation operation, int location, bool sequential) {
   if (abandoning_) throw Abandoned{};
-  memory_.settle();
+  memory_.adopt_plain_stores();
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
   thread.operation = operation;
   thread.location = location;
@@ -365,7 +365,7 @@ bool Machine::has_news(const Thread& thread) const {
 
 void Machine::give_way() {
   if (abandoning_) throw Abandoned{};
-  memory_.settle();
+  memory_.adopt_plain_stores();
   store_delayed();
   const int self = current_;
   Thread& thread = threads_[static_cast<std::size_t>(self)];

@@ -55,7 +55,7 @@ void Memory::reset(int threads) {
   }
   locations_used_ = 0;
   cells_.clear();
-  unsettled_.clear();
+  plain_stores_.clear();
   next_message_id_ = 1;
   fenced_ = {};
   race_.clear();
@@ -231,7 +231,7 @@ void Memory::plain_cell(int thread, Cell& cell, bool writes) {
     if (!happened(thread, other, stored)) tell_race("a plain access of what is stored atomically", thread, other);
     if (writes && !happened(thread, other, read)) tell_race("a plain store to what is read atomically", thread, other);
   }
-  if (writes) unsettled_.emplace_back(cell.location, thread);
+  if (writes) plain_stores_.emplace_back(cell.location, thread);
 }
 
 void Memory::plain_byte(int thread, Byte& byte, bool writes) {
@@ -250,15 +250,15 @@ void Memory::plain_byte(int thread, Byte& byte, bool writes) {
   byte = {now, static_cast<std::uint8_t>(thread), {}};
 }
 
-void Memory::settle() {
-  for (const auto& [which, thread] : unsettled_) {
+void Memory::adopt_plain_stores() {
+  for (const auto& [which, thread] : plain_stores_) {
     Location& at = location(which);
     if (at.messages.back().value == *at.word) continue;  // the other stores of this access, or the same value
     Message& message = insert(at, static_cast<int>(at.messages.size()) - 1);
     message.value = *at.word;
     threads_[static_cast<std::size_t>(thread)].now.seen[static_cast<std::size_t>(which)] = message.stamp;
   }
-  unsettled_.clear();
+  plain_stores_.clear();
 }
 
 void Memory::tell_race(const char* what, int thread, int other) {

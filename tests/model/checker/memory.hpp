@@ -73,7 +73,7 @@ class Memory {
   /// Plain accesses. A race is told in race().
   void plain(int thread, const void* address, std::size_t bytes, bool writes);
   /// Takes over what plain stores have put into words that are atomic elsewhere.
-  void settle();
+  void adopt_plain_stores();
 
   const std::string& race() const { return race_; }
 
@@ -128,8 +128,8 @@ class Memory {
   std::array<ThreadMemory, kThreadsMax> threads_;
   std::vector<Location> locations_ = std::vector<Location>(kLocationsMax);
   std::size_t locations_used_ = 0;
-  Cells cells_;                                 // by address / 8
-  std::vector<std::pair<int, int>> unsettled_;  // location, thread
+  Cells cells_;                                    // by address / 8
+  std::vector<std::pair<int, int>> plain_stores_;  // location, thread
   std::uint32_t next_message_id_ = 1;
   View fenced_;  // what the last sequentially consistent fence knew
   std::string race_;

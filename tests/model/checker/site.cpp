@@ -30,9 +30,9 @@ Sites& sites() {
 Site& Sites::at(const Where& where, Operation operation, Order order, Order failure) {
   // The compiler keeps one copy of each file's name; where it keeps several, the name decides. They may differ: with a
   // cache of compilations some begin at the source tree, others at the file system's root.
-  const std::uint64_t place = reinterpret_cast<std::uintptr_t>(where.file) << 20 ^ where.line << 2 ^
-                              static_cast<std::uint32_t>(operation);
-  Site*& known = by_place_[place];
+  const std::uint64_t source = reinterpret_cast<std::uintptr_t>(where.file) << 20 ^ where.line << 2 ^
+                               static_cast<std::uint32_t>(operation);
+  Site*& known = by_source_[source];
   if (known != nullptr) {
     ++known->uses;
     return *known;

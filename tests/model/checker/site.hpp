@@ -85,7 +85,7 @@ class Sites {
   }
 
  private:
-  std::unordered_map<std::uint64_t, Site*> by_place_;
+  std::unordered_map<std::uint64_t, Site*> by_source_;
   std::deque<Site> sites_;
   Mutant mutant_;
 };

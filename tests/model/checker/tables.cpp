@@ -160,7 +160,7 @@ std::string Tables::text_of(const Site& site) const {
   return line.substr(std::min(line.find_first_not_of(' '), line.size()));
 }
 
-std::string Tables::place_of(const Site& site) const {
+std::string Tables::source_of(const Site& site) const {
   std::string file = site.file;
   lines_of(site, file);
   return file + ":" + std::to_string(site.line);
@@ -180,13 +180,13 @@ std::vector<std::string> Tables::differences(const std::vector<std::string>& unc
     if (site.order == Order::relaxed && site.failure == Order::relaxed) continue;
     const Row* its = row(label);
     if (its == nullptr) {
-      result.push_back(place_of(site) + ": " + to_string(site.order) + " " + to_string(site.operation) +
+      result.push_back(source_of(site) + ": " + to_string(site.order) + " " + to_string(site.operation) +
                        " without a label of a table's row");
       continue;
     }
     reached_rows.insert(label);
     if (!names(its->orders, site.order)) {
-      result.push_back(place_of(site) + ": " + to_string(site.order) + ", but row " + label + " of " + its->file +
+      result.push_back(source_of(site) + ": " + to_string(site.order) + ", but row " + label + " of " + its->file +
                        " says " + its->orders);
     }
   }

@@ -31,7 +31,7 @@ class Tables {
   /// The line itself, without what surrounds it.
   std::string text_of(const Site& site) const;
   /// "ringbuf/byte_ring.hpp:98".
-  std::string place_of(const Site& site) const;
+  std::string source_of(const Site& site) const;
 
   /// What the tables, the comments and what was reached say differently: one text each. `unchecked`: files whose
   /// accesses no case reaches.

@@ -11,7 +11,7 @@ namespace gpusock::model {
 inline constexpr int kThreadsMax = 5;
 inline constexpr int kLocationsMax = 96;
 
-/// A value's place in its word's modification order. Between two there is room for stores that come to stand there
+/// A value's position in its word's modification order. Between two there is room for stores that come to stand there
 /// later.
 using Stamp = std::uint32_t;
 

@@ -14,16 +14,16 @@
 
 namespace gpusock::model {
 
-struct BlockPlace {
+struct BlockIndex {
   unsigned index = 0, blocks = 1;
 };
-inline BlockPlace block_places[kThreadsMax];
-inline BlockPlace& block_place() { return block_places[thread_number()]; }
+inline BlockIndex block_indices[kThreadsMax];
+inline BlockIndex& block_index() { return block_indices[thread_number()]; }
 
 /// Runs a kernel as this block of a grid, on the case's thread that calls.
 template <class... Parameters, class... Arguments>
 void run_block(unsigned index, unsigned blocks, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  block_place() = {index, blocks};
+  block_index() = {index, blocks};
   kernel(static_cast<Arguments&&>(arguments)...);
 }
 
@@ -31,8 +31,8 @@ void run_block(unsigned index, unsigned blocks, void (*kernel)(Parameters...), A
 
 #define threadIdx (uint3{0, 0, 0})
 #define blockDim (dim3(1))
-#define blockIdx (uint3{::gpusock::model::block_place().index, 0, 0})
-#define gridDim (dim3(::gpusock::model::block_place().blocks))
+#define blockIdx (uint3{::gpusock::model::block_index().index, 0, 0})
+#define gridDim (dim3(::gpusock::model::block_index().blocks))
 
 inline void __syncthreads() {}
 inline int __syncthreads_or(int predicate) { return predicate; }
