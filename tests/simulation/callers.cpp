@@ -15,17 +15,18 @@ int kind_of(const PlannedConnection& connection) {
 
 }  // namespace
 
-bool Run::needs_listener(std::uint32_t place, int kind) const {
-  return std::any_of(plan_.connections.begin(), plan_.connections.end(),
-                     [&](const auto& connection) { return connection.server == place && kind_of(connection) == kind; });
+bool Run::needs_listener(std::uint32_t process_index, int kind) const {
+  return std::any_of(plan_.connections.begin(), plan_.connections.end(), [&](const auto& connection) {
+    return connection.server == process_index && kind_of(connection) == kind;
+  });
 }
 
-Endpoint Run::endpoint_of(std::uint32_t place, int kind, LinkKind link, bool by_loopback) const {
+Endpoint Run::endpoint_of(std::uint32_t process_index, int kind, LinkKind link, bool by_loopback) const {
   Endpoint endpoint;
   endpoint.family = 4;
-  const std::uint32_t ip = by_loopback ? htonl(0x7f000001) : kernel_.hosts[plan_.processes[place].host].ip;
+  const std::uint32_t ip = by_loopback ? htonl(0x7f000001) : kernel_.hosts[plan_.processes[process_index].host].ip;
   std::memcpy(endpoint.address, &ip, sizeof ip);
-  endpoint.port = static_cast<std::uint16_t>(5000 + place * kKinds + static_cast<std::uint32_t>(kind));
+  endpoint.port = static_cast<std::uint16_t>(5000 + process_index * kKinds + static_cast<std::uint32_t>(kind));
   endpoint.link = link;
   endpoint.type = kind == kRecords ? SocketType::seqpacket : SocketType::stream;
   return endpoint;
@@ -46,39 +47,39 @@ Endpoint Run::name_of(const PlannedConnection& connection) const {
 
 // --- the listening side
 
-void Run::listen_and_serve(std::uint32_t place, int kind) {
+void Run::listen_and_serve(std::uint32_t process_index, int kind) {
   constexpr int kSessionsMax = 10;  // then it stays, for who takes longer than all of them
   bool again = true;
   for (int session = 0; again; ++session) {
-    const Socket listener = listen(place, kind);
+    const Socket listener = listen(process_index, kind);
     if (listener < 0) return;
-    places_[place].listening[kind] = true;
-    again = accept_some(place, kind, listener, is_hasty(place) && session < kSessionsMax);
-    places_[place].listening[kind] = false;
-    const int result = places_[place].node->net().close(this_thread(), listener);
+    processes_[process_index].listening[kind] = true;
+    again = accept_some(process_index, kind, listener, is_hasty(process_index) && session < kSessionsMax);
+    processes_[process_index].listening[kind] = false;
+    const int result = processes_[process_index].node->net().close(this_thread(), listener);
     if (result != 0) fail("closing a listener gave " + std::to_string(result));
   }
 }
 
-Socket Run::listen(std::uint32_t place, int kind) {
-  Node& node = *places_[place].node;
-  const Endpoint at = endpoint_of(place, kind, kind == kPlain ? LinkKind::tcp : LinkKind::automatic, false);
+Socket Run::listen(std::uint32_t process_index, int kind) {
+  Node& node = *processes_[process_index].node;
+  const Endpoint at = endpoint_of(process_index, kind, kind == kPlain ? LinkKind::tcp : LinkKind::automatic, false);
   for (;;) {
     const auto listener = static_cast<Socket>(timed(node, "listen", 1'000'000'000, [&](Deadline deadline) {
       return node.net().listen(this_thread(), at, plan_.backlog, deadline);
     }));
     if (listener >= 0 || listener == -ECANCELED || visitors_ == 0) return listener;
     // A listener that was just closed may still hold the port, and others all sockets.
-    const bool busy = listener == -EMFILE || (listener == -EADDRINUSE && is_hasty(place));
+    const bool busy = listener == -EMFILE || (listener == -EADDRINUSE && is_hasty(process_index));
     if (!busy && !plan_.faulty()) fail("listen gave " + std::to_string(listener));
     schedule_.sleep(1'000'000);
   }
 }
 
 /// True where there is to be another listener.
-bool Run::accept_some(std::uint32_t place, int kind, Socket listener, bool hasty) {
+bool Run::accept_some(std::uint32_t process_index, int kind, Socket listener, bool hasty) {
   constexpr std::uint64_t kWaitNs = 50'000, kHastyWaitNs = 5'000'000;
-  Node& node = *places_[place].node;
+  Node& node = *processes_[process_index].node;
   std::uint64_t left = hasty ? schedule_.random().below(6) : ~std::uint64_t{0};
   std::uint64_t wait_ns = hasty ? kHastyWaitNs : kWaitNs;
   bool last_call = false;
@@ -94,7 +95,8 @@ bool Run::accept_some(std::uint32_t place, int kind, Socket listener, bool hasty
     if (socket >= 0) {
       wait_ns = hasty ? kHastyWaitNs : kWaitNs;
       last_call = false;
-      script("server", place, [this, place, socket, kind] { handle(place, socket, kind == kRecords); });
+      script("server", process_index,
+             [this, process_index, socket, kind] { handle(process_index, socket, kind == kRecords); });
     } else if (socket == -ETIMEDOUT) {
       wait_ns = std::min<std::uint64_t>(2 * wait_ns, 100'000'000);
     } else {
@@ -106,8 +108,8 @@ bool Run::accept_some(std::uint32_t place, int kind, Socket listener, bool hasty
 }
 
 /// A connection that was accepted says which one it is.
-void Run::handle(std::uint32_t place, Socket socket, bool records) {
-  Node& node = *places_[place].node;
+void Run::handle(std::uint32_t process_index, Socket socket, bool records) {
+  Node& node = *processes_[process_index].node;
   std::vector<std::byte> buffer(plan_.ring_bytes);
   std::int64_t result = -ETIMEDOUT;
   for (Patience patience(*this); result == -ETIMEDOUT && !patience.over(); patience.pause()) {
@@ -127,12 +129,12 @@ void Run::handle(std::uint32_t place, Socket socket, bool records) {
     return;
   }
   if (number >= attempts_.size() || attempts_[number].met ||
-      plan_.connections[attempts_[number].planned].server != place) {
+      plan_.connections[attempts_[number].planned].server != process_index) {
     return fail("the first bytes of a connection are of none, or of another");
   }
   Attempt& attempt = attempts_[number];
   attempt.met = true;
-  const End end{*this, node, socket, attempt, plan_.connections[attempt.planned], 1, place};
+  const End end{*this, node, socket, attempt, plan_.connections[attempt.planned], 1, process_index};
   Flow* flow = check(end, buffer.data(), static_cast<std::uint64_t>(result));
   if (flow == nullptr) return;
   consume(end, *flow, static_cast<std::uint64_t>(result));
@@ -144,13 +146,13 @@ void Run::handle(std::uint32_t place, Socket socket, bool records) {
 void Run::visit(std::uint32_t planned) {
   const PlannedConnection& connection = plan_.connections[planned];
   schedule_.sleep(connection.start_ns);
-  Node& node = *places_[connection.client].node;
+  Node& node = *processes_[connection.client].node;
   if (connection.knocks_first) knock(node, connection);
   for (int time = 0; time < connection.times; ++time) {
     std::uint64_t deadline_ns = connection.deadline_ns;
     for (Patience patience(*this);; deadline_ns = std::min<std::uint64_t>(2 * deadline_ns, 10'000'000'000)) {
       if (patience.over() || !problem_.empty() || node.canceled()) return;
-      if (places_[connection.server].listening[kind_of(connection)] && try_visit(planned, deadline_ns)) break;
+      if (processes_[connection.server].listening[kind_of(connection)] && try_visit(planned, deadline_ns)) break;
       patience.pause();
     }
   }
@@ -189,7 +191,7 @@ void Run::check_link(const End& end) {
 /// True where there was a connection, or there is to be none.
 bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   const PlannedConnection& connection = plan_.connections[planned];
-  Node& node = *places_[connection.client].node;
+  Node& node = *processes_[connection.client].node;
   Attempt& attempt = attempts_.emplace_back();
   attempt.number = attempts_.size() - 1;
   attempt.planned = planned;
@@ -226,12 +228,12 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
 void Run::converse(const End& end) {
   const auto busy = std::make_shared<int>(1);
   const auto all_is_sent = std::make_shared<bool>(false);
-  script(end.side == 0 ? "client's receiver" : "server's receiver", end.place, [end, busy, all_is_sent, this] {
+  script(end.side == 0 ? "client's receiver" : "server's receiver", end.process_index, [end, busy, all_is_sent, this] {
     receive_all(end, *all_is_sent);
     --*busy;
   });
   if (end.planned.endings[end.side] == Ending::midway) {
-    script("somebody else", end.place, [end, this] {
+    script("somebody else", end.process_index, [end, this] {
       schedule_.sleep(end.planned.midway_ns);
       if (schedule_.random().one_in(2)) await_unseen_input(end);
       const int result = close(end);
@@ -242,7 +244,7 @@ void Run::converse(const End& end) {
   if (end.planned.records) {
     for (int sender = 1; sender < end.planned_out().senders; ++sender) {
       ++*senders;
-      script("another sender", end.place, [end, sender, senders, this] {
+      script("another sender", end.process_index, [end, sender, senders, this] {
         send_records(end, sender);
         --*senders;
       });

@@ -288,10 +288,10 @@ def main():
         for number, file, before, after, _, _ in entries:
             if file != name:
                 continue
-            places = list(re.finditer(as_pattern(before), text))
-            if len(places) != 1:
-                sys.exit(f"plant_bugs.py: bug {number}: {name} has this {len(places)} times, and not once:\n{before}")
-            text = text[:places[0].start()] + after + text[places[0].end():]
+            matches = list(re.finditer(as_pattern(before), text))
+            if len(matches) != 1:
+                sys.exit(f"plant_bugs.py: bug {number}: {name} has this {len(matches)} times, and not once:\n{before}")
+            text = text[:matches[0].start()] + after + text[matches[0].end():]
         marker = "#pragma once\n"
         include = '#include "tests/support/sim/planted.hpp"\n'
         text = text.replace(marker, marker + include, 1) if marker in text else include + text

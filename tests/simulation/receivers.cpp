@@ -27,7 +27,7 @@ void Run::receive_all(const End& end, const bool& all_is_sent) {
       end.in().end_seen = true;
       return;
     } else if (result == -ETIMEDOUT || result == -EAGAIN) {
-      const bool copies = plan_.processes[end.place].device_rings;  // which may take long
+      const bool copies = plan_.processes[end.process_index].device_rings;  // which may take long
       if (result == -ETIMEDOUT && !copies) check_not_over(end, "recv");
       if (patience.over()) return;
       patience.pause();

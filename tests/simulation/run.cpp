@@ -25,7 +25,7 @@ Run::Run(const Plan& plan, bool verbose)
       kernel_(schedule_, plan.wire, plan.hosts),
       fabric_(kernel_),
       cards_(kernel_),
-      places_(plan.processes.size()) {
+      processes_(plan.processes.size()) {
   current_schedule = &schedule_;
   current_fabric = &fabric_;
   current_nics = &cards_;
@@ -65,7 +65,7 @@ void Run::tell(const std::string& line) {
               fiber == nullptr ? "" : fiber->name().c_str(), line.c_str());
 }
 
-void Run::script(std::string name, std::uint32_t place, std::function<void()> body) {
+void Run::script(std::string name, std::uint32_t process_index, std::function<void()> body) {
   struct Counted {
     explicit Counted(int& first, int& second) : one(first), two(second) { ++one, ++two; }
     ~Counted() { --one, --two; }
@@ -73,18 +73,18 @@ void Run::script(std::string name, std::uint32_t place, std::function<void()> bo
     Counted& operator=(const Counted&) = delete;
     int &one, &two;
   };
-  if (places_[place].process->dead) return;                                        // whoever wants this is a ghost
-  const auto count = std::make_shared<Counted>(scripts_, places_[place].scripts);  // until the fiber ends, in whichever
-                                                                                   // way
-  schedule_.spawn(std::to_string(place) + ": " + std::move(name), places_[place].process,
+  if (processes_[process_index].process->dead) return;  // whoever wants this is a ghost
+  const auto count = std::make_shared<Counted>(scripts_, processes_[process_index].scripts);  // until the fiber ends,
+                                                                                              // in whichever way
+  schedule_.spawn(std::to_string(process_index) + ": " + std::move(name), processes_[process_index].process,
                   [count, body = std::move(body)] { body(); });
 }
 
-void Run::start(std::uint32_t place) {
-  Place& here = places_[place];
-  Host& host = kernel_.hosts[plan_.processes[place].host];
+void Run::start(std::uint32_t process_index) {
+  PlannedProcess& here = processes_[process_index];
+  Host& host = kernel_.hosts[plan_.processes[process_index].host];
   if (here.node != nullptr || !host.up) return;
-  here.process = &kernel_.start_process(host, std::to_string(place));
+  here.process = &kernel_.start_process(host, std::to_string(process_index));
   std::fill(std::begin(here.listening), std::end(here.listening), false);
   ++here.lives;
   {
@@ -93,14 +93,14 @@ void Run::start(std::uint32_t place) {
     options.sockets_max = plan_.sockets_max;
     options.ring_bytes = plan_.ring_bytes;
     options.secret = "simulated";
-    options.assist = plan_.processes[place].assist;
+    options.assist = plan_.processes[process_index].assist;
     options.has_fabric = plan_.fabric;
     options.has_verbs = plan_.verbs;
-    options.device_rings = plan_.processes[place].device_rings;
-    options.device_words = plan_.processes[place].device_words;
-    options.gpudirect = plan_.processes[place].gpudirect;
-    options.flushed = plan_.processes[place].flushed;
-    options.copy_bytes_max = plan_.processes[place].copy_bytes_max;
+    options.device_rings = plan_.processes[process_index].device_rings;
+    options.device_words = plan_.processes[process_index].device_words;
+    options.gpudirect = plan_.processes[process_index].gpudirect;
+    options.flushed = plan_.processes[process_index].flushed;
+    options.copy_bytes_max = plan_.processes[process_index].copy_bytes_max;
     // What is held back may go whenever the proxy looks. And spurious readiness may let it write before the network
     // says that there is room.
     options.tells_lost_rings = !plan_.faulty() && plan_.wire.spurious_percent == 0 && !plan_.holds_back;
@@ -109,24 +109,25 @@ void Run::start(std::uint32_t place) {
     here.node = std::make_unique<Node>(schedule_, *here.process, options);
   }
   for (int kind = 0; kind < 3; ++kind) {
-    if (needs_listener(place, kind)) script("listener", place, [this, place, kind] { listen_and_serve(place, kind); });
+    if (needs_listener(process_index, kind))
+      script("listener", process_index, [this, process_index, kind] { listen_and_serve(process_index, kind); });
   }
 }
 
-void Run::break_connections_of(std::uint32_t place) {
+void Run::break_connections_of(std::uint32_t process_index) {
   for (Attempt& attempt : attempts_) {
     const PlannedConnection& planned = plan_.connections[attempt.planned];
-    if (planned.client == place) attempt.broken[0] = true;
-    if (planned.server == place) attempt.broken[1] = true;
+    if (planned.client == process_index) attempt.broken[0] = true;
+    if (planned.server == process_index) attempt.broken[1] = true;
   }
 }
 
 /// Ends the process at once, as a signal would; `by_crash`: its host has stopped.
-void Run::end(std::uint32_t place, bool by_crash) {
-  Place& here = places_[place];
+void Run::end(std::uint32_t process_index, bool by_crash) {
+  PlannedProcess& here = processes_[process_index];
   if (here.node == nullptr) return;
-  tell(std::string(by_crash ? "crashed: " : "killed: ") + std::to_string(place));
-  break_connections_of(place);
+  tell(std::string(by_crash ? "crashed: " : "killed: ") + std::to_string(process_index));
+  break_connections_of(process_index);
   kernel_.end_process(*here.process);
   schedule_.kill(here.process);
   {
@@ -137,23 +138,23 @@ void Run::end(std::uint32_t place, bool by_crash) {
 }
 
 /// Ends the context in order, as its destructor does.
-void Run::cancel(std::uint32_t place) {
-  Place& here = places_[place];
+void Run::cancel(std::uint32_t process_index) {
+  PlannedProcess& here = processes_[process_index];
   if (here.node == nullptr || here.node->canceled()) return;
-  tell("canceled: " + std::to_string(place));
+  tell("canceled: " + std::to_string(process_index));
   here.node->cancel();
-  script("leaver", place, [this, place] {
-    Place& there = places_[place];
+  script("leaver", process_index, [this, process_index] {
+    PlannedProcess& there = processes_[process_index];
     while (there.scripts != 1) schedule_.sleep(100'000);
     there.node->drain(schedule_.random().magnitude(1'000, kDrainNs));  // to a network this slow 2 s are as short
-    schedule_.after(1, [this, place] { leave(place); });
+    schedule_.after(1, [this, process_index] { leave(process_index); });
     schedule_.sleep_until(Schedule::kNever);
   });
 }
 
 void Run::inflict(const PlannedFault& fault) {
   const std::uint64_t until_ns = schedule_.now_ns() + fault.duration_ns;
-  Place& place = places_[fault.target];
+  PlannedProcess& running = processes_[fault.target];
   Random& random = schedule_.random();
   switch (fault.kind) {
     case FaultKind::partition:
@@ -169,13 +170,13 @@ void Run::inflict(const PlannedFault& fault) {
     case FaultKind::crash: {
       Host& host = kernel_.hosts[plan_.processes[fault.target].host];
       kernel_.crash(host);
-      for (std::uint32_t i = 0; i < places_.size(); ++i) {
+      for (std::uint32_t i = 0; i < processes_.size(); ++i) {
         if (plan_.processes[i].host == host.number) end(i, true);
       }
       if (!fault.restart) break;
       schedule_.at(until_ns, [this, &host] {
         host.up = true;
-        for (std::uint32_t i = 0; i < places_.size(); ++i) {
+        for (std::uint32_t i = 0; i < processes_.size(); ++i) {
           if (plan_.processes[i].host == host.number) start(i);
         }
       });
@@ -186,13 +187,13 @@ void Run::inflict(const PlannedFault& fault) {
       if (fault.restart) schedule_.at(until_ns, [this, target = fault.target] { start(target); });
       break;
     case FaultKind::stall:
-      if (place.node != nullptr) place.node->stall_until(until_ns);
+      if (running.node != nullptr) running.node->stall_until(until_ns);
       break;
     case FaultKind::no_files:
-      if (place.node != nullptr) place.process->files_fail_until_ns = until_ns;
+      if (running.node != nullptr) running.process->files_fail_until_ns = until_ns;
       break;
     case FaultKind::no_memory:
-      if (place.node != nullptr) place.process->memory_fails_until_ns = until_ns;
+      if (running.node != nullptr) running.process->memory_fails_until_ns = until_ns;
       break;
     case FaultKind::cancel:
       cancel(fault.target);
@@ -240,9 +241,9 @@ bool Run::go_on() {
 }
 
 void Run::check_nodes() {
-  for (Place& place : places_) {
-    if (place.node == nullptr) continue;
-    const std::string problem = place.node->check_words();
+  for (PlannedProcess& running : processes_) {
+    if (running.node == nullptr) continue;
+    const std::string problem = running.node->check_words();
     if (!problem.empty()) fail(problem);
   }
 }
@@ -251,21 +252,21 @@ void Run::check_nodes() {
 void Run::settle() {
   const std::uint64_t until_ns = schedule_.now_ns() + kSettleNs;
   const auto open = [this] {
-    return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
-      return place.node != nullptr &&
-             (place.node->proxy().has_connections() || place.node->proxy().next_deadline_ns() != Schedule::kNever ||
-              !place.node->check_released().empty());
+    return std::any_of(processes_.begin(), processes_.end(), [](const PlannedProcess& running) {
+      return running.node != nullptr &&
+             (running.node->proxy().has_connections() || running.node->proxy().next_deadline_ns() != Schedule::kNever ||
+              !running.node->check_released().empty());
     });
   };
   while (problem_.empty() && schedule_.now_ns() < until_ns && open()) {
     if (!schedule_.turn()) break;
   }
-  for (std::size_t i = 0; i < places_.size() && problem_.empty(); ++i) {
-    Place& place = places_[i];
-    if (place.node == nullptr) continue;
-    if (place.node->proxy().has_connections())
+  for (std::size_t i = 0; i < processes_.size() && problem_.empty(); ++i) {
+    PlannedProcess& running = processes_[i];
+    if (running.node == nullptr) continue;
+    if (running.node->proxy().has_connections())
       fail("process " + std::to_string(i) + " still has connections long after all were closed");
-    const std::string problem = place.node->check_released();
+    const std::string problem = running.node->check_released();
     if (!problem.empty()) fail(problem);
   }
 }
@@ -300,8 +301,8 @@ void Run::check_attempt(const Attempt& attempt) {
 }
 
 /// Ends a context as its destructor does, and its process; looks for what it leaves behind.
-void Run::leave(std::uint32_t place) {
-  Place& here = places_[place];
+void Run::leave(std::uint32_t process_index) {
+  PlannedProcess& here = processes_[process_index];
   if (here.node == nullptr) return;
   Process& process = *here.process;
   schedule_.kill(&process);
@@ -317,11 +318,11 @@ void Run::leave(std::uint32_t place) {
 }
 
 void Run::end_all() {
-  for (std::uint32_t place = 0; place < places_.size(); ++place) leave(place);
+  for (std::uint32_t process_index = 0; process_index < processes_.size(); ++process_index) leave(process_index);
 }
 
 Outcome Run::play() {
-  for (std::uint32_t i = 0; i < places_.size(); ++i) start(i);
+  for (std::uint32_t i = 0; i < processes_.size(); ++i) start(i);
   for (std::uint32_t i = 0; i < plan_.connections.size(); ++i) {
     const std::uint32_t client = plan_.connections[i].client;
     ++visitors_;

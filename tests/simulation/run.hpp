@@ -63,7 +63,7 @@ class Run {
   Outcome play();
 
  private:
-  struct Place {  ///< a process of the plan: the one that runs there now
+  struct PlannedProcess {  ///< a process of the plan: the one that runs there now
     Process* process = nullptr;
     std::unique_ptr<Node> node;
     bool listening[3] = {};  ///< by kind of listener: it is open
@@ -72,13 +72,13 @@ class Run {
   };
 
   // The run itself.
-  void start(std::uint32_t place);
-  void end(std::uint32_t place, bool by_crash);
-  void leave(std::uint32_t place);
-  void cancel(std::uint32_t place);
+  void start(std::uint32_t process_index);
+  void end(std::uint32_t process_index, bool by_crash);
+  void leave(std::uint32_t process_index);
+  void cancel(std::uint32_t process_index);
   void schedule_faults();
   void inflict(const PlannedFault& fault);
-  void break_connections_of(std::uint32_t place);
+  void break_connections_of(std::uint32_t process_index);
   bool go_on();
   void settle();
   void check_attempt(const Attempt& attempt);
@@ -88,7 +88,7 @@ class Run {
 
   void fail(const std::string& problem);
   void tell(const std::string& line);
-  void script(std::string name, std::uint32_t place, std::function<void()> body);
+  void script(std::string name, std::uint32_t process_index, std::function<void()> body);
 
   // Callers, each on a fiber of its own (callers.cpp, senders.cpp, receivers.cpp).
   struct End {
@@ -98,7 +98,7 @@ class Run {
     Attempt& attempt;
     const PlannedConnection& planned;
     int side;  ///< 0: the client's
-    std::uint32_t place;
+    std::uint32_t process_index;
 
     Way& out() const { return attempt.ways[side]; }
     Way& in() const { return attempt.ways[1 - side]; }
@@ -108,16 +108,16 @@ class Run {
   struct Patience;
   class OwnSet;
 
-  void listen_and_serve(std::uint32_t place, int kind);
-  Socket listen(std::uint32_t place, int kind);
-  bool accept_some(std::uint32_t place, int kind, Socket listener, bool hasty);
+  void listen_and_serve(std::uint32_t process_index, int kind);
+  Socket listen(std::uint32_t process_index, int kind);
+  bool accept_some(std::uint32_t process_index, int kind, Socket listener, bool hasty);
   /// Does it close its listeners, whether or not all that have come were accepted, and listen again.
-  bool is_hasty(std::uint32_t place) const { return plan_.processes[place].hasty; }
+  bool is_hasty(std::uint32_t process_index) const { return plan_.processes[process_index].hasty; }
   void visit(std::uint32_t planned);
   void knock(Node& node, const PlannedConnection& connection);
   std::uint64_t connect_ns() const;
   bool try_visit(std::uint32_t planned, std::uint64_t deadline_ns);
-  void handle(std::uint32_t place, Socket socket, bool records);
+  void handle(std::uint32_t process_index, Socket socket, bool records);
   void check_link(const End& end);
   void converse(const End& end);
   void send_stream(const End& end);
@@ -140,8 +140,8 @@ class Run {
   bool is_shortage(std::int64_t result) const;
   template <class Call>
   std::int64_t timed(Node& node, const char* what, std::uint64_t duration_ns, Call call);
-  bool needs_listener(std::uint32_t place, int kind) const;
-  Endpoint endpoint_of(std::uint32_t place, int kind, LinkKind link, bool by_loopback) const;
+  bool needs_listener(std::uint32_t process_index, int kind) const;
+  Endpoint endpoint_of(std::uint32_t process_index, int kind, LinkKind link, bool by_loopback) const;
   Endpoint name_of(const PlannedConnection& connection) const;
 
   const Plan& plan_;
@@ -150,7 +150,7 @@ class Run {
   Kernel kernel_;
   Fabric fabric_;
   Nics cards_;
-  std::vector<Place> places_;
+  std::vector<PlannedProcess> processes_;
   std::deque<Attempt> attempts_;
   int scripts_ = 0;
   int visitors_ = 0;
