@@ -189,10 +189,10 @@ class Block {
 };
 
 /// The block that this OS thread runs now; null between blocks and on host threads. Each socket call reads it several
-/// times (CMakeLists.txt). In a program, such a read is a load, since the linker knows the place. In a shared library,
-/// it is a call, like each access to __shared__ memory. The TLS model initial-exec would save the call. But then all
-/// thread-local memory of the library would have to fit in the memory that the process has left for libraries that are
-/// loaded while it runs: about 1.6 KiB, so dlopen() would refuse.
+/// times (CMakeLists.txt). In a program, such a read is a load, since the linker knows the address. In a shared
+/// library, it is a call, like each access to __shared__ memory. The TLS model initial-exec would save the call. But
+/// then all thread-local memory of the library would have to fit in the memory that the process has left for libraries
+/// that are loaded while it runs: about 1.6 KiB, so dlopen() would refuse.
 extern constinit thread_local Block* t_running;
 
 }  // namespace cpu_device::detail

@@ -28,7 +28,7 @@ struct Launch {
   std::shared_ptr<StreamState> stream;
   std::uint64_t blocks = 0;
   std::uint64_t number = 0;                              ///< the process's first launch has number 1
-  std::list<std::shared_ptr<Launch>>::iterator unended;  ///< its place in Pool::unended_
+  std::list<std::shared_ptr<Launch>>::iterator unended;  ///< its entry in Pool::unended_
   std::atomic<std::uint64_t> next{0};                    ///< the first block that no worker has taken
   std::atomic<std::uint64_t> ended{0};                   ///< number of blocks that have ended or will never start
   std::atomic<bool> failed{false};

@@ -1,6 +1,6 @@
 #pragma once
 // CRC-32, as in zlib, gzip and Ethernet, computed by all threads of a block. Each thread takes a piece of the data, and
-// moves its CRC to the place of the piece: it multiplies it by a power of x modulo the polynomial. The sum (exclusive
+// moves its CRC to the offset of the piece: it multiplies it by a power of x modulo the polynomial. The sum (exclusive
 // or) of all is the CRC of the whole.
 #include <gpusock/device.cuh>
 

@@ -200,7 +200,7 @@ struct Settings {
 
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
-  // A closed connection keeps its place until its last byte is delivered: makes room for some of those.
+  // A closed connection keeps its slot until its last byte is delivered: makes room for some of those.
   const unsigned all = settings.seats() * settings.blocks;
   options.connections_max = std::min(4096u, all + all / 4 + 16);
   options.sockets_max = std::max(options.sockets_max, options.connections_max);

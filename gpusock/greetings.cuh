@@ -116,7 +116,7 @@ class Greetings {
     return -1;
   }
 
-  /// Disconnects the caller that has waited longest, if another one needs its place. Returns true if it did.
+  /// Disconnects the caller that has waited longest, if another caller needs its entry. Returns true if it did.
   GPUSOCK_FN bool make_room() {
     if (count_ < kCallersMax || clock_ns() - callers_[0].came_ns < kYieldNs) return false;
     PollEntry entry{listener_, kPollIn, 0};

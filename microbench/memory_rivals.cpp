@@ -105,20 +105,20 @@ class CopyRival final : public Contestant {
 
   Round run(const Job& job) override {
     // The buffer holds whole messages, at least one, so that each is one memcpy. It is about as large as the ring.
-    const std::uint64_t places = std::max<std::uint64_t>(1, ring_bytes_ / job.bytes);
-    std::vector<char> ring(places * job.bytes, 1), from(job.bytes, 2), to(job.bytes, 3);
+    const std::uint64_t messages = std::max<std::uint64_t>(1, ring_bytes_ / job.bytes);
+    std::vector<char> ring(messages * job.bytes, 1), from(job.bytes, 2), to(job.bytes, 3);
     const std::uint64_t per_look = std::max<std::uint64_t>(1, kBytesPerLook / job.bytes);
     const std::uint64_t started_ns = gpusock::clock_ns();
     Round round;
-    std::uint64_t place = 0;
+    std::uint64_t index = 0;
     while (round.out.messages < job.messages_max && round.out.elapsed_ns < job.duration_ns) {
       for (std::uint64_t i = 0; i < per_look && round.out.messages < job.messages_max; ++i, ++round.out.messages) {
-        char* const at = ring.data() + place * job.bytes;
+        char* const at = ring.data() + index * job.bytes;
         std::memcpy(at, from.data(), job.bytes);
         keep_copies();
         if (out_) std::memcpy(to.data(), at, job.bytes);
         keep_copies();
-        place = place + 1 == places ? 0 : place + 1;
+        index = index + 1 == messages ? 0 : index + 1;
       }
       round.out.elapsed_ns = gpusock::clock_ns() - started_ns;
     }

@@ -7,7 +7,7 @@
 
 namespace bench {
 
-/// Word `index` of message `number`. No two messages of a round have the same word at the same place.
+/// Word `index` of message `number`. No two messages of a round have the same word at the same offset.
 GPUSOCK_FN constexpr std::uint64_t message_word(std::uint64_t number, std::uint64_t index) {
   return (number + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
 }

@@ -50,9 +50,9 @@ def options_of(entry):
 
 def nearest(commands, folder):
     """The entry of a source in this folder or below it, else in the folders above."""
-    for place in (folder, *folder.parents):
+    for parent in (folder, *folder.parents):
         for source in sorted(commands, key=lambda path: (len(path.parts), path)):
-            if source.is_relative_to(place):
+            if source.is_relative_to(parent):
                 return commands[source]
     return None
 

@@ -44,7 +44,7 @@ std::uint64_t input_bytes_of(const Settings& settings) {
 
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
-  // A closed connection keeps its place until the last byte of its answer is delivered: makes room for some of those.
+  // A closed connection keeps its slot until the last byte of its answer is delivered: makes room for some of those.
   options.connections_max = settings.connections + settings.connections / 4 + 16 +
                             settings.blocks * http::TurnedAway::kRoom;
   options.sockets_max = std::max(options.sockets_max, options.connections_max);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file The commands that the client sends. All commands of a kind have one size, so that each thread writes its own
-/// into its place in the pipeline, side by side with the others.
+/// at its offset in the pipeline, side by side with the others.
 
 #include "gpusock/text.cuh"
 

@@ -93,8 +93,8 @@ class EndedHoldings {
   /// It is never destroyed, because static contexts may end at any time. It allocates no memory: there may be none, and
   /// its callers must not fail.
   static EndedHoldings& instance() noexcept {
-    alignas(EndedHoldings) static std::byte place[sizeof(EndedHoldings)];
-    static EndedHoldings* const ended = new (place) EndedHoldings;
+    alignas(EndedHoldings) static std::byte memory[sizeof(EndedHoldings)];
+    static EndedHoldings* const ended = new (memory) EndedHoldings;
     return *ended;
   }
 

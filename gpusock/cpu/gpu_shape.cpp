@@ -245,10 +245,10 @@ class GpuShapedPlatform final : public proxy::Platform {
 };
 
 /// One of the streams that gpusock may have on a GPU at the same time: each has a hardware queue of its own, and one
-/// queue is for copies. The place becomes free after its queue does.
-class StreamPlace {
+/// queue is for copies. A stream is counted until its queue is free.
+class StreamCount {
  public:
-  StreamPlace() {
+  StreamCount() {
     const unsigned queues = cpu_device::device_shape().hardware_queues, most = queues - 1;
     if (count().fetch_add(1) < most) return;
     count().fetch_sub(1);
@@ -259,9 +259,9 @@ class StreamPlace {
                              "): kernels of streams that share a queue may wait for each other for ever. " +
                              (queues < kHardwareQueues ? set : "Use") + " fewer contexts and streams in this process");
   }
-  ~StreamPlace() { count().fetch_sub(1); }
-  StreamPlace(const StreamPlace&) = delete;
-  StreamPlace& operator=(const StreamPlace&) = delete;
+  ~StreamCount() { count().fetch_sub(1); }
+  StreamCount(const StreamCount&) = delete;
+  StreamCount& operator=(const StreamCount&) = delete;
 
  private:
   /// Counts the streams of all GPUs, because these share their queues, too.
@@ -271,7 +271,7 @@ class StreamPlace {
   }
 };
 
-class CountedStream final : private StreamPlace, public CpuStream {};
+class CountedStream final : private StreamCount, public CpuStream {};
 
 class GpuShapedDevice final : public Device {
  public:

@@ -64,7 +64,7 @@ class ServerLoop : ServerWords {
   using OneTalk = Talk<Group>;
 
   /// Names one seat of a server.
-  struct Place {
+  struct SeatId {
     unsigned group;
     PollSet set;  ///< the group's poll set
     unsigned number;
@@ -212,8 +212,8 @@ class ServerLoop : ServerWords {
     }
   }
 
-  GPUSOCK_FN Place own_place(unsigned number) const { return {seats_.number(), set_, number}; }
-  GPUSOCK_FN OneSeat& seat_at(const Place& place) const { return seats_.of(place.group).seats[place.number]; }
+  GPUSOCK_FN SeatId own_seat(unsigned number) const { return {seats_.number(), set_, number}; }
+  GPUSOCK_FN OneSeat& seat_at(const SeatId& id) const { return seats_.of(id.group).seats[id.number]; }
 
   /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns that group's poll set, or
   /// -1 if the group does not serve.
@@ -235,15 +235,15 @@ class ServerLoop : ServerWords {
 
   /// Writes the message of a Client::tell_all() call to one client.
   template <class Write>
-  GPUSOCK_FN_APART void tell(const Place& place, Write& write) {
-    OneSeat& seat = seat_at(place);
+  GPUSOCK_FN_APART void tell(const SeatId& id, Write& write) {
+    OneSeat& seat = seat_at(id);
     if (seat.talking) return add(seat, write);
-    const Socket client = client_of(seat, place.group == seats_.number());
+    const Socket client = client_of(seat, id.group == seats_.number());
     if (client < 0 || seat.leaving) return;
     OneTalk talk(group_, net_, client, seat);
     write_to(talk.writer, seat.state, write);
     const int error = talk.writer.flush(Deadline::now());
-    settle(talk, place, client, error == 0 || error == -EAGAIN, [] {});
+    end_turn(talk, id, client, error == 0 || error == -EAGAIN, [] {});
   }
 
   /// Adds the message to the Writer of a client whose own handler is in tell_all(). That client's turn sends it later.
@@ -277,27 +277,27 @@ class ServerLoop : ServerWords {
     begin_owning(event.socket);
     OneTalk talk(group_, clients_net_, event.socket, seat);
     const bool stays = converse(talk, seat, event.socket);
-    settle(talk, own_place(static_cast<unsigned>(event.tag)), event.socket, stays, [this] { end_owning(); });
+    end_turn(talk, own_seat(static_cast<unsigned>(event.tag)), event.socket, stays, [this] { end_owning(); });
   }
 
   /// Ends a client's turn, or a write to it. Stores in the seat the client's progress, the events that it is watched
   /// for, and when it is due. Then the leader calls `ending()`, and the client leaves if `stays` is false. A client of
   /// another group is due at once instead: this group wakes that one, which closes the client and calls its `departed`.
   template <class Ending>
-  GPUSOCK_FN_APART void settle(const OneTalk& talk, const Place& place, Socket client, bool stays, Ending ending) {
-    OneSeat& seat = seat_at(place);
-    const bool own = place.group == seats_.number();
+  GPUSOCK_FN_APART void end_turn(const OneTalk& talk, const SeatId& id, Socket client, bool stays, Ending ending) {
+    OneSeat& seat = seat_at(id);
+    const bool own = id.group == seats_.number();
     const std::uint64_t due_ns = stays || own ? talk.due_ns(seat, limits_, [this] { return clock_of_group(); }) : kPast;
     const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
     const bool sooner = due_ns != 0 && (seat.due_ns == 0 || due_ns < seat.due_ns);
     group_.sync();  // all threads have read the seat
-    if (rewatch) talk.net().watch(group_, place.set, client, events, place.number);
+    if (rewatch) talk.net().watch(group_, id.set, client, events, id.number);
     if (own && due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
       talk.keep(seat, due_ns, events);
       ending();
-      if (!own && sooner) net_.wake(this_thread(), place.set);
+      if (!own && sooner) net_.wake(this_thread(), id.set);
       if (own && !stays) leave(seat, client, talk.why_closed());
       return 0;
     });

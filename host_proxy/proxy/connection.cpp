@@ -408,7 +408,7 @@ void Connection::expire() {
 void Connection::cut_closing_short() {
   try_log(LogLevel::info, [&] {
     return "reset the connection to " + peer_.host_port() +
-           ", which was closed and had not taken all that was sent: a client waits for its place";
+           ", which was closed and had not taken all that was sent: a client waits for its slot";
   });
   if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
   phase_ = Phase::over;

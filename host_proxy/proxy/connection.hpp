@@ -115,7 +115,7 @@ class Connection final : public LinkEvents, public ReadySink {
 
   void on_ready() override;
 
-  /// The members from here to `place` are the proxy's. True if it is in the proxy's list of active connections.
+  /// The members from here to `list_entry` are the proxy's. True if it is in the proxy's list of active connections.
   bool active = false;
   bool resting = false;               ///< it is counted among its page's resting connections
   bool waits_for_slot = false;        ///< it is in the proxy's list of connections that wait for a slot
@@ -125,7 +125,7 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint64_t came_ns = 0;          ///< when it came, or was asked for
   std::uint64_t came_watched_ns = 0;  ///< how long its proxy had watched the network then
   std::uint64_t idle_steps = 0;
-  std::list<std::unique_ptr<Connection>>::iterator place;
+  std::list<std::unique_ptr<Connection>>::iterator list_entry;
 
  private:
   /// broken: it was established, give_up() has destroyed its link, and it waits for its caller to close it.

@@ -10,9 +10,9 @@
 /// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know the state of the TCP
 /// connections, for which the proxy asks the operating system · at kSequenceOffset how many snapshots were published ·
 /// two Snapshots from kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot
-/// number n is in place n mod 2. It stays whole until n + 1 is published, even if the writer is stopped in the middle
-/// of the next: a reader reads the sequence before and after. Until an observer comes, the file is one block. That
-/// block can be written even if the folder is full.
+/// number n is the one with index n mod 2. It stays whole until n + 1 is published, even if the writer is stopped in
+/// the middle of the next: a reader reads the sequence before and after. Until an observer comes, the file is one
+/// block. That block can be written even if the folder is full.
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 

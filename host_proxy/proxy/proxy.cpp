@@ -33,7 +33,7 @@ constexpr std::uint64_t kRetryNs = 10'000'000;
 /// A closed connection that still delivers has at least this long before it makes room for a client.
 constexpr std::uint64_t kClosingMinNs = 1'000'000'000;
 
-/// If a client waits no longer than this for a place, that is not logged: another connection was just closed.
+/// If a client waits no longer than this for a slot, that is not logged: another connection was just closed.
 constexpr std::uint64_t kWaitToldNs = 100'000'000;
 
 /// Logs why this client waits, once: no call of a kernel says it.
@@ -625,11 +625,11 @@ Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now
   const std::size_t count = connections_.size() + 1;
   if (active_.capacity() < count) active_.reserve(2 * count);
   if (slot_waiters_.capacity() < count) slot_waiters_.reserve(2 * count);
-  std::list<Retired> place_to_retire(1);
+  std::list<Retired> node(1);
   connections_.push_back(std::move(connection));
-  unretired_.splice(unretired_.end(), place_to_retire);
+  unretired_.splice(unretired_.end(), node);
   Connection& added = *connections_.back();
-  added.place = std::prev(connections_.end());
+  added.list_entry = std::prev(connections_.end());
   added.order = ++connections_added_;
   added.came_ns = now_ns;
   added.came_watched_ns = watched_ns_;
@@ -647,7 +647,7 @@ void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
     if (connection.closed()) slots_.release(connection.slot());
   }
   retire(connection.take_segment(), now_ns);
-  connections_.erase(connection.place);
+  connections_.erase(connection.list_entry);
 }
 
 void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexcept {

@@ -168,7 +168,7 @@ class Proxy {
     std::uint64_t until_ns;
   };
   std::list<Retired> retired_;
-  std::list<Retired> unretired_;  // a place in retired_ for each connection: its end allocates nothing
+  std::list<Retired> unretired_;  // a node of retired_ for each connection: its end allocates nothing
 
   /// A slot that is to be opened once its links are prepared.
   struct Unready {

@@ -7,25 +7,25 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Lays out arrays one after the other, each on its own pages. It runs twice: to measure, and then to place.
+/// Lays out arrays one after the other, each on its own pages. It runs twice: to measure, and then to lay out.
 class Layout {
  public:
   explicit Layout(std::byte* base) : base_(base) {}
 
   template <class T>
   T* array(std::size_t count) {
-    T* place = room<T>(count);
-    for (std::size_t i = 0; place != nullptr && i < count; ++i) new (place + i) T();
-    return place;
+    T* memory = room<T>(count);
+    for (std::size_t i = 0; memory != nullptr && i < count; ++i) new (memory + i) T();
+    return memory;
   }
 
   /// An array whose entries are written before they are read.
   template <class T>
   T* room(std::size_t count) {
     constexpr std::size_t kPage = 4096;
-    T* place = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
+    T* memory = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
     bytes_ += (count * sizeof(T) + kPage - 1) / kPage * kPage;
-    return place;
+    return memory;
   }
 
   std::size_t bytes() const { return bytes_; }
@@ -48,7 +48,7 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
   sets_.own = std::min(table::kSetsMax / sides, sockets_max);
   sets_.count = sets_.own * sides;
   sets_.capacity = std::min(table::kSetEntriesMax, std::bit_floor(sockets_max));
-  const auto place = [this](std::byte* base) {
+  const auto lay_out = [this](std::byte* base) {
     Layout layout(base);
     common_.tx_committed = layout.array<std::uint64_t>(slots_);
     common_.rx_consumed = layout.array<std::uint64_t>(slots_);
@@ -71,10 +71,10 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
     abort_ = layout.array<std::uint64_t>(1);
     return layout.bytes();
   };
-  bytes_ = place(nullptr);
+  bytes_ = lay_out(nullptr);
   if (has_device_side && words != RingPlacement::host) open_window(words);
   memory_ = static_cast<std::byte*>(platform_->allocate_shared(bytes_));
-  place(memory_);
+  lay_out(memory_);
   common_.abort = abort_;
   common_.slots = slots_;
   common_.free_capacity = free_capacity_;

@@ -78,7 +78,7 @@ class TableMemory {
   std::uint32_t accepted() const { return slots_ - sockets_max_; }
 
  private:
-  /// The same place in the memory at `to`; nullptr if callers do not poll it.
+  /// The same word in the memory at `to`; nullptr if callers do not poll it.
   template <class T>
   T* moved(T* polled, std::byte* to) const {
     const auto at = reinterpret_cast<std::uintptr_t>(polled) - reinterpret_cast<std::uintptr_t>(memory_ + polled_at_);

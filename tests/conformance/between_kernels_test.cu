@@ -16,12 +16,12 @@
 namespace gpusock::conformance::between_kernels {
 namespace {
 
-enum class Place { one_gpu, two_gpus, two_addresses };
+enum class Topology { one_gpu, two_gpus, two_addresses };
 enum class Sides { threads, blocks, warps_of_a_block };
 enum class Fence { none, alias };
 
-void PrintTo(Place place, std::ostream* out) {
-  *out << (place == Place::one_gpu ? "one_gpu" : place == Place::two_gpus ? "two_gpus" : "two_addresses");
+void PrintTo(Topology topology, std::ostream* out) {
+  *out << (topology == Topology::one_gpu ? "one_gpu" : topology == Topology::two_gpus ? "two_gpus" : "two_addresses");
 }
 void PrintTo(Sides sides, std::ostream* out) {
   *out << (sides == Sides::threads ? "threads" : sides == Sides::blocks ? "blocks" : "warps_of_a_block");
@@ -56,15 +56,15 @@ struct Ring {
   }
 };
 
-class BetweenKernels : public testing::TestWithParam<std::tuple<Place, Sides>> {
+class BetweenKernels : public testing::TestWithParam<std::tuple<Topology, Sides>> {
  protected:
   void SetUp() override {
     if (!test::like_a_gpu()) GTEST_SKIP() << "memory of this device is the host's";
-    const auto [place, sides] = GetParam();
+    const auto [topology, sides] = GetParam();
     sender_.emplace(0);
     try {
-      receiver_.emplace(place == Place::two_gpus ? 1 : 0);
-      if (place == Place::two_addresses) pages_.emplace(sender_->context, kPageBytes);
+      receiver_.emplace(topology == Topology::two_gpus ? 1 : 0);
+      if (topology == Topology::two_addresses) pages_.emplace(sender_->context, kPageBytes);
     } catch (const Error& error) {
       if (error.code().value() != ENODEV && error.code().value() != ENOTSUP) throw;
       GTEST_SKIP() << error.what();
@@ -74,12 +74,12 @@ class BetweenKernels : public testing::TestWithParam<std::tuple<Place, Sides>> {
   }
 
   void pass_messages(Fence fence) {
-    const auto [place, sides] = GetParam();
+    const auto [topology, sides] = GetParam();
     Ring sends = Ring::at(receiver_->memory.data()), receives = sends;
-    if (place == Place::two_gpus) {  // each word is with the one that polls it
+    if (topology == Topology::two_gpus) {  // each word is with the one that polls it
       sends.consumed = receives.consumed = Ring::at(sender_->memory.data()).consumed;
     }
-    if (place == Place::two_addresses) {
+    if (topology == Topology::two_addresses) {
       sends = Ring::at(pages_->one());
       receives = Ring::at(pages_->other());
       ASSERT_NE(sends.data, receives.data);
@@ -140,13 +140,14 @@ const auto kAllSides = testing::Values(Sides::threads, Sides::blocks, Sides::war
 const auto kNameOf = [](const auto& test) {
   return testing::PrintToString(std::get<0>(test.param)) + "_" + testing::PrintToString(std::get<1>(test.param));
 };
-INSTANTIATE_TEST_SUITE_P(OneGpu, BetweenKernels, testing::Combine(testing::Values(Place::one_gpu), kAllSides), kNameOf);
-INSTANTIATE_TEST_SUITE_P(TwoGpus, BetweenKernels, testing::Combine(testing::Values(Place::two_gpus), kSeparateSides),
+INSTANTIATE_TEST_SUITE_P(OneGpu, BetweenKernels, testing::Combine(testing::Values(Topology::one_gpu), kAllSides),
+                         kNameOf);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, BetweenKernels, testing::Combine(testing::Values(Topology::two_gpus), kSeparateSides),
                          kNameOf);
 INSTANTIATE_TEST_SUITE_P(TwoAddresses, BetweenKernels,
-                         testing::Combine(testing::Values(Place::two_addresses), kAllSides), kNameOf);
+                         testing::Combine(testing::Values(Topology::two_addresses), kAllSides), kNameOf);
 INSTANTIATE_TEST_SUITE_P(TwoAddresses, WithAliasFence,
-                         testing::Combine(testing::Values(Place::two_addresses), kAllSides), kNameOf);
+                         testing::Combine(testing::Values(Topology::two_addresses), kAllSides), kNameOf);
 
 }  // namespace
 }  // namespace gpusock::conformance::between_kernels

@@ -261,7 +261,7 @@ void listen_where_that_fails() {
   Context context(options);
   const Net net = context.net();
   const auto self = this_thread();
-  const auto listen = [&](const char* at) {  // a failed one's place in the table comes back in a moment
+  const auto listen = [&](const char* at) {  // a failed one's slot in the table comes back in a moment
     std::int64_t result = -EMFILE;
     for (const std::uint64_t until_ns = clock_ns() + kPatienceNs; result == -EMFILE && clock_ns() < until_ns;) {
       result = net.listen(self, Endpoint::parse(at), 4, patience());

@@ -375,7 +375,7 @@ class Many {
     for (int i = 0; i < count; ++i) add(where);
   }
   void add(const Endpoint& where) {
-    Socket socket = -EMFILE;  // one that was closed gives its place back in a moment
+    Socket socket = -EMFILE;  // one that was closed gives its slot back in a moment
     for (const std::uint64_t until_ns = clock_ns() + kPatienceNs; socket == -EMFILE && clock_ns() < until_ns;) {
       socket = net.connect(this_thread(), where, patience());
     }

@@ -243,9 +243,9 @@ TYPED_TEST(Poll, AnyOneOfAThousandEntriesWakesIt) {
   ASSERT_GE(far, 0);
   this->party_.join();
   ASSERT_GE(opened[0], 0);
-  for (const int place : {0, kMany / 2, kMany - 1}) {
+  for (const int index : {0, kMany / 2, kMany - 1}) {
     for (PollEntry& entry : this->entries_) entry = {-1, kPollIn, 0x55};
-    this->entries_[place].socket = opened[0];
+    this->entries_[index].socket = opened[0];
     report.reached[0].value = 0;
     this->party_.start(PollMany{&report, this->entries_.data(), kMany});
     ASSERT_TRUE(report.reached[0].wait());
@@ -253,7 +253,7 @@ TYPED_TEST(Poll, AnyOneOfAThousandEntriesWakesIt) {
     ASSERT_EQ(peer.send(this_thread(), far, &byte, 1, kWaitAll, patience()), 1);
     this->party_.join();
     EXPECT_EQ(this->party_.result(0), 1);
-    for (int i = 0; i < kMany; ++i) ASSERT_EQ(this->entries_[i].revents, i == place ? kPollIn : 0) << "entry " << i;
+    for (int i = 0; i < kMany; ++i) ASSERT_EQ(this->entries_[i].revents, i == index ? kPollIn : 0) << "entry " << i;
     this->party_.start(TakeOne{opened[0]});
     this->party_.join();
   }

@@ -72,8 +72,8 @@ def first_places(root, document):
             if not (root / path).is_file() and not (folder / path).is_file():
                 wrong.append(f"there is no {path}")
         for name, path in re.findall(r"`([\w:]+)`[^`|;,]* (?:in|of) ([\w/]+(?:\.\w+)?)", row):
-            place = root / path
-            files = [place] if place.is_file() else sorted(place.rglob("*.?pp"))
+            target = root / path
+            files = [target] if target.is_file() else sorted(target.rglob("*.?pp"))
             word = rf"\b{name.rpartition('::')[2]}\b"
             if not any(re.search(word, file.read_text()) for file in files):
                 wrong.append(f"{path} has no {name}")

@@ -39,7 +39,7 @@ std::uint32_t PeerEndpoint::add(FabricTransport& transport) {
   if (exhausted())
     throw Error(ENOBUFS,
                 "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
-  std::list<Leftover> place_to_leave(1);
+  std::list<Leftover> node(1);
   if (free_.capacity() <= transports_.size()) free_.reserve(2 * transports_.size() + 1);
   std::uint32_t index = next_index_;
   if (free_.empty()) {
@@ -50,7 +50,7 @@ std::uint32_t PeerEndpoint::add(FabricTransport& transport) {
     free_.pop_back();
   }
   transports_[index] = &transport;
-  places_for_leftovers_.splice(places_for_leftovers_.end(), place_to_leave);
+  leftover_nodes_.splice(leftover_nodes_.end(), node);
   ++connections_;
   ++connections_made_;
   return index;
@@ -62,11 +62,11 @@ void PeerEndpoint::remove(std::uint32_t index, FabricMemory memory, bool settled
   --connections_;
   if (settled && writes == 0) {
     free_.insert(free_.begin(), index);  // the index that was freed first is used next
-    places_for_leftovers_.pop_front();
+    leftover_nodes_.pop_front();
     return;
   }
-  places_for_leftovers_.front() = {index, writes, std::move(memory), 0};
-  leftovers_.splice(leftovers_.end(), places_for_leftovers_, places_for_leftovers_.begin());
+  leftover_nodes_.front() = {index, writes, std::move(memory), 0};
+  leftovers_.splice(leftovers_.end(), leftover_nodes_, leftover_nodes_.begin());
   forget_leftovers();
 }
 

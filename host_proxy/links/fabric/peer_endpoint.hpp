@@ -83,8 +83,8 @@ class PeerEndpoint {
   }
 
   std::list<Leftover> leftovers_;
-  std::list<Leftover> places_for_leftovers_;  // a node of leftovers_ for each connection, so that its destructor
-                                              // allocates nothing
+  std::list<Leftover> leftover_nodes_;  // a node of leftovers_ for each connection, so that its destructor
+                                        // allocates nothing
   std::unique_ptr<FabricPort> port_;
   Identity pair_;
   std::string name_;

@@ -376,14 +376,14 @@ class Full(unittest.TestCase):
             self.assertRegex(said, r"all connections were taken: 0 idle or slow clients made room, [0-9]+ new ones got 503")
 
     def until_answered(self, server):
-        """Asks again while it is told to, as Retry-After says, without the waiting. A client that is slow to ask may lose its place."""
+        """Asks again while it is told to, as Retry-After says, without the waiting. A client that is slow to ask may lose its seat."""
         for _ in range(10_000):
             with contextlib.suppress(EOFError, ConnectionError):
                 if ask(server, GET)[0] == 200:
                     return
         self.fail("503 for ever")
 
-    def test_a_new_client_takes_the_place_of_the_one_that_was_idle_longest(self):
+    def test_a_new_client_takes_the_seat_of_the_one_that_was_idle_longest(self):
         with Server("--connections", "3", "--blocks", "1", "--displace-ms", "1", "--timeout-ms", "60000") as server:
             idle = self.sit(server, 3)
             new = server.connect()

@@ -148,7 +148,7 @@ class MatmulServer(unittest.TestCase):
             with server.connect() as good:
                 self.expect_product(good, 5, 6, 7)
 
-    def test_a_silent_client_is_given_up_and_its_place_is_another_s(self):
+    def test_a_silent_client_is_given_up_and_its_seat_is_another_s(self):
         with self.server("--blocks", "1", "--patience", "2") as server, server.connect() as silent, server.connect() as good:
             silent.sendall(b"MMUL")
             self.expect_product(good, 5, 6, 7)

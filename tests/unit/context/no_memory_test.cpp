@@ -47,7 +47,7 @@ class NoMemory : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(talk(honest_, accepted_));
   }
 
-  static Endpoint at(const std::string& place) { return Endpoint::parse(place + ",link=" + GetParam()); }
+  static Endpoint at(const std::string& address) { return Endpoint::parse(address + ",link=" + GetParam()); }
 
   /// True if a byte gets from the client to the server and back.
   bool talk(Socket client, Socket server, std::uint64_t patience_ns = kLongNs) {

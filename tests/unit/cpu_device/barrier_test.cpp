@@ -93,7 +93,7 @@ TEST(BlockBarrier, VotesAreOfThreadsThatHaveNotEnded) {
   }
 }
 
-/// Barriers at different places of the source are one barrier, as on hardware.
+/// Barriers at different lines of the source are one barrier, as on hardware.
 __global__ void meet_from_two_branches(int* out) {
   __shared__ int value;
   if (threadIdx.x == 0) {

@@ -23,7 +23,7 @@ using namespace rdma::mlx5;  // NOLINT
 using test::Mlx5Nic;
 using test::Mlx5Offsets;
 
-// The header's structs: each segment is where its place in an entry says.
+// The header's structs: each segment is where its offset in an entry says.
 constexpr std::uint32_t kRemote = sizeof(mlx5_wqe_ctrl_seg), kData = kRemote + sizeof(mlx5_wqe_raddr_seg);
 static_assert(kRemote == kSegmentBytes && kData == 2 * kSegmentBytes && sizeof(mlx5_wqe_data_seg) == kSegmentBytes);
 static_assert(offsetof(mlx5_wqe_ctrl_seg, opmod_idx_opcode) == Mlx5Offsets::kIndexAndOpcode);

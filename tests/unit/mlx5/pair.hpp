@@ -33,7 +33,7 @@ struct Mlx5Pair {
     for (std::size_t i = 0; i < local.size(); ++i) local[i] = static_cast<std::byte>(i * 7 + i / 256);
   }
 
-  /// From the same place in `local` to the one in `remote`.
+  /// From the same offset in `local` to the one in `remote`.
   rdma::mlx5::Write write(std::uint32_t at, std::uint32_t bytes, bool copied) {
     return {local.data() + at, bytes, copied ? 0 : kLocalKey, kRemoteAddress + at, kRemoteKey, copied};
   }

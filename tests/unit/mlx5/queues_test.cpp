@@ -249,7 +249,7 @@ void exchange(bool eager, std::uint64_t start) {
     }
     over = true;
   });
-  std::uint64_t reused[8] = {};  // of each place, the position from which on it may be overwritten
+  std::uint64_t reused[8] = {};  // of each offset, the position from which on it may be overwritten
   const auto wait_while = [&](auto condition) {
     while (condition() && !over) {
       ASSERT_GE(pair.take_completions(), 0);

@@ -43,9 +43,9 @@ void produce(ByteProducer<> producer, std::uint64_t words_max) {
   for (std::uint64_t sent = 0; sent < kBytes;) {
     const std::uint64_t bytes = std::min(chunks.next_bytes(), kBytes - sent);
     while (producer.writable(bytes) < bytes) std::this_thread::yield();
-    for_words(producer.spans(bytes), [&](std::byte* place) {
+    for_words(producer.spans(bytes), [&](std::byte* at) {
       const std::uint64_t word = word_at(sent);
-      std::memcpy(place, &word, 8);
+      std::memcpy(at, &word, 8);
       sent += 8;
     });
     producer.commit(bytes);
@@ -62,9 +62,9 @@ std::uint64_t consume(ByteConsumer<> consumer, std::uint64_t words_max) {
       continue;
     }
     const std::uint64_t bytes = std::min(ready / 8 * 8, chunks.next_bytes());
-    for_words(consumer.spans(bytes), [&](const std::byte* place) {
+    for_words(consumer.spans(bytes), [&](const std::byte* at) {
       std::uint64_t word = 0;
-      std::memcpy(&word, place, 8);
+      std::memcpy(&word, at, 8);
       wrong += word != word_at(received);
       received += 8;
     });
