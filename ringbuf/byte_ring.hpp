@@ -5,11 +5,12 @@
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
 /// If the words lie in a device's memory, each half may also store a copy of its word in host memory for the proxy. The
-/// proxy reads only that copy, and passes no byte on the strength of it. The proxy's own halves also post their word
-/// into the device's memory, where the device polls it. Both words are monotonic 64-bit *positions* that may start
-/// anywhere and wrap. An *index* is a position modulo capacity, counted from the ring's origin. The producer and the
-/// consumer are separate halves, so that each lies in its own processor's memory. The two words and the bytes may lie
-/// in three different memories. Each half is plain data: copyable, and valid in shared memory.
+/// proxy reads only that copy, and passes no byte on the strength of it. The proxy's own halves also write their
+/// word into the device's memory through the host's mapping (bar_write.hpp), and the device polls it there. Both words
+/// are monotonic 64-bit *positions* that may start anywhere and wrap. An *index* is a position modulo capacity, counted
+/// from the ring's origin. The producer and the consumer are separate halves, so that each lies in its own processor's
+/// memory. The two words and the bytes may lie in three different memories. Each half is plain data: copyable, and
+/// valid in shared memory.
 ///
 /// Ordering table (scope: system)
 ///   label  operation                  order    partner  data protected
@@ -25,7 +26,7 @@
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
-#include "ringbuf/posted_word.hpp"
+#include "ringbuf/bar_write.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -96,28 +97,28 @@ GPUSOCK_FN inline void store_position(std::uint64_t& position, std::uint64_t val
   DeviceAtomics::Ref<std::uint64_t>(position).store(value, kRelaxed);
 }
 
-/// A second place for the word that a half writes: in host memory, or in a device's through the host's mapping. It fits
-/// into one word, because each call of a kernel loads all members of a half.
+/// The copy of the word that a half writes: in host memory, or in a device's through the host's mapping. It fits into
+/// one word, because each call of a kernel loads all members of a half.
 class WordCopy {
  public:
   WordCopy() = default;
-  /// With nullptr there is no second place.
-  GPUSOCK_FN WordCopy(std::uint64_t* word, bool is_posted = false)
-      : word_(reinterpret_cast<std::uintptr_t>(word) | (word != nullptr && is_posted ? kPosted : 0)) {}
+  /// With nullptr there is no copy.
+  GPUSOCK_FN WordCopy(std::uint64_t* word, bool is_bar = false)
+      : word_(reinterpret_cast<std::uintptr_t>(word) | (word != nullptr && is_bar ? kBarWrite : 0)) {}
 
   template <class Atomics>
   GPUSOCK_FN void store(std::uint64_t position) const {
     if (word_ == 0) return;
-    auto* const word = reinterpret_cast<std::uint64_t*>(word_ & ~kPosted);
+    auto* const word = reinterpret_cast<std::uint64_t*>(word_ & ~kBarWrite);
 #if !GPUSOCK_ON_GPU
-    if ((word_ & kPosted) != 0) return post<Atomics>(word, position);
+    if ((word_ & kBarWrite) != 0) return bar_write<Atomics>(word, position);
 #endif
     // Relaxed: T1 publishes it to the proxy, or it is for people.
     typename Atomics::template Ref<std::uint64_t>(*word).store(position, kRelaxed);
   }
 
  private:
-  static constexpr std::uintptr_t kPosted = 1;  // words are aligned
+  static constexpr std::uintptr_t kBarWrite = 1;  // words are aligned
   std::uintptr_t word_ = 0;
 };
 
@@ -127,7 +128,7 @@ class ByteProducer {
  public:
   ByteProducer() = default;
 
-  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: a second place for `committed`.
+  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: the copy of `committed`.
   GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
                           WordCopy copy = {})
       : memory_(memory),
@@ -207,7 +208,7 @@ class ByteConsumer {
  public:
   ByteConsumer() = default;
 
-  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: a second place for `consumed`.
+  /// A half of the ring at `memory`, whose words both are at `start`. `copy`: the copy of `consumed`.
   GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
                           WordCopy copy = {})
       : memory_(memory),

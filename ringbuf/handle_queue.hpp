@@ -9,7 +9,7 @@
 /// taken): a taken handle comes back to the proxy as a request on its socket. So an entry is overwritten only after it
 /// was taken, or after the proxy has taken its handle back. In the second case the entry is invalid, and skipped.
 ///
-/// If the consumers poll their own memory, the producer also posts entries and `published` there (posted_word.hpp).
+/// If the consumers poll their own memory, the producer also writes entries and `published` there (bar_write.hpp).
 ///
 // clang-format off
 /// Ordering table
@@ -26,14 +26,15 @@
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
-#include "ringbuf/posted_word.hpp"
+#include "ringbuf/bar_write.hpp"
 
 #include <cstdint>
 
 namespace gpusock::ringbuf {
 
-/// Where the producer also posts what it writes, in the host's mapping of the consumers' memory; nullptr: nowhere.
-struct PostedQueue {
+/// Where the producer also writes entries and `published`, in the host's mapping of the consumers' memory (its BAR);
+/// nullptr: nowhere.
+struct BarQueue {
   std::uint64_t* entries = nullptr;
   std::uint64_t* published = nullptr;
 };
@@ -43,18 +44,17 @@ template <class Shared = SystemAtomics>
 class HandleProducer {
  public:
   HandleProducer() = default;
-  GPUSOCK_FN HandleProducer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published,
-                            PostedQueue posted = {})
-      : entries_(entries), mask_(capacity - 1), published_(published), posted_(posted) {}
+  GPUSOCK_FN HandleProducer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published, BarQueue bar = {})
+      : entries_(entries), mask_(capacity - 1), published_(published), bar_(bar) {}
 
   GPUSOCK_FN void push(std::int32_t handle) {
     const std::uint64_t entry = static_cast<std::uint32_t>(handle), at = position_ & mask_;
     typename Shared::template Ref<std::uint64_t>(entries_[at]).store(entry, kRelaxed);       // relaxed: Q1 publishes it
     typename Shared::template Ref<std::uint64_t>(*published_).store(++position_, kRelease);  // Q1, pairs with Q2
 #if !GPUSOCK_ON_GPU
-    if (posted_.entries == nullptr) return;
-    typename Shared::template Ref<std::uint64_t>(posted_.entries[at]).store(entry, kRelaxed);  // relaxed: X1 does
-    post<Shared>(posted_.published, position_);
+    if (bar_.entries == nullptr) return;
+    typename Shared::template Ref<std::uint64_t>(bar_.entries[at]).store(entry, kRelaxed);  // relaxed: X1 does
+    bar_write<Shared>(bar_.published, position_);
 #endif
   }
 
@@ -64,7 +64,7 @@ class HandleProducer {
   std::uint64_t* entries_ = nullptr;
   std::uint64_t mask_ = 0;
   std::uint64_t* published_ = nullptr;
-  PostedQueue posted_;
+  BarQueue bar_;
   std::uint64_t position_ = 0;
 };
 

@@ -41,16 +41,16 @@ memcheck-calls    300  the same of the conformance tests
 TABLE
 }
 
-# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process, gpu-process: both; posted-words: here, and the proxy's
+# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process, gpu-process: both; device-words: here, and the proxy's
 # words in the GPU's memory, as in none of the others), how many processes, and the step's name. The latencies of one process, then those of two, are in
 # the order of docs/performance.md, "What to measure first on a GPU".
 gpu_benchmarks() {
   local what link size between rings other processes
   while read -r what link size between rings other; do
     case "$other" in *process) processes=two ;; *) processes=one ;; esac
-    echo "$what $link $size $between $rings $other $processes bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; posted-words) echo -posted-words ;; *) echo "-other-$other" ;; esac)"
+    echo "$what $link $size $between $rings $other $processes bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; device-words) echo -device-words ;; *) echo "-other-$other" ;; esac)"
   done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device gpu' \
-             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host posted-words' 'lat tcp 64 kernels device here' \
+             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host device-words' 'lat tcp 64 kernels device here' \
              'lat p2p 64 kernels host process' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu-process'
            benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
@@ -67,7 +67,7 @@ figure_of_training='s/^\(test accuracy .*samples\/s\).*/\1/p'
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
 echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheSizes"; }
-bus_cases='Bus.*:BusOfPostedWords.*:BusOfThreads.*:BusToNic.*'
+bus_cases='Bus.*:BusOfBarWrites.*:BusOfThreads.*:BusToNic.*'
 kernel_ring_cases='OneGpu/BetweenKernels.*:TwoGpus/BetweenKernels.*'
 two_address_cases='TwoAddresses/BetweenKernels.*:TwoAddresses/WithAliasFence.*'
 device_ring_streams='StreamPromise/tcp_*:StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Warp_Warp.*:StreamPromise/p2p_Block_Block.*:Failure/Block.*'
@@ -158,7 +158,7 @@ benchmark_of() {
     command=("$what" --link "$link" --size "$size" --between "$between" $(calls_of "$what" cuda) --limit 30 --json "$out/$1.json")
     case "$other" in
       here) command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=host "$bench" "${command[@]}") ;;
-      posted-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;
+      device-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;
       gpu) has_two_gpus || return; command=(env "GPUSOCK_RING=$rings" "${shape[@]}" "$bench" "${command[@]}" --answer-gpu 1) ;;
       process) command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh "${GPUSOCK_GPU:-0}" "$bench" "${command[@]}") ;;
       gpu-process) has_two_gpus || return

@@ -92,7 +92,7 @@ struct Watch {
   std::uint64_t reported = 0;  ///< with kPollEdge: sum of the socket's words at its last event; 0: none yet
 };
 
-/// An entry of a set's ring: a slot number. It fills a whole word, because only whole words can be posted.
+/// An entry of a set's ring: a slot number. It fills a whole word, because a BAR write is of one word.
 using SetEntry = std::uint64_t;
 inline constexpr std::uint32_t kSetEntriesMax = 256;
 
@@ -115,11 +115,12 @@ struct PollSetView {
   std::uint64_t* watches = nullptr;  ///< callers' words, by slot: WatchWords, published by `requests`
   PollSetWords* words = nullptr;     ///< in host memory
   PollSetWords* polled = nullptr;    ///< what these callers poll for their own sets: a copy in their memory, or `words`
-  /// Only in the host's view: where the host posts the words of kernels' sets; nullptr if kernels poll `words`.
-  PollSetWords* posted = nullptr;
+  /// Only in the host's view: where the host writes the words of kernels' sets for them; nullptr if kernels poll
+  /// `words`.
+  PollSetWords* bar_words = nullptr;
   SetEntry* entries = nullptr;  ///< the entries of all rings, ring after ring
-  /// Only in the host's view: where the host posts the entries of kernels' sets.
-  SetEntry* posted_entries = nullptr;
+  /// Only in the host's view: where the host writes the entries of kernels' sets for them.
+  SetEntry* bar_entries = nullptr;
   std::uint64_t* taken = nullptr;  ///< callers' words: the rings' `consumed`
   CallerSet* callers = nullptr;    ///< these callers' state; for a set of the others only `lock` is used
   std::uint32_t capacity = 0;      ///< entries that a ring holds

@@ -21,7 +21,7 @@
 ///   T3     proxy: swap status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status     acquire  T3, X1   as T3
 ///   T5     host: store abort, add  relaxed  T4, T6   nothing but itself: callers leave with -ECANCELED
-///          kStatusCanceled                            (posted as well, X1, where kernels poll their own memory)
+///          kStatusCanceled                            (and X1, where kernels poll their own memory)
 ///   T6     caller: load abort      relaxed  T5, X1   as T5
 ///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
@@ -169,16 +169,16 @@ struct RingSetup {
   std::uint64_t start = 0;  ///< position of the connection's first byte; connections do not reset a slot's words
   std::uint64_t* committed_copy = nullptr;  ///< copy in host memory, if the callers' word is in device memory
   std::uint64_t* consumed_copy = nullptr;   ///< the same for `consumed`
-  /// Only in the proxy's RingPair: where the proxy posts the word that it writes for kernels to poll; nullptr if
-  /// kernels poll that word in host memory.
-  std::uint64_t* posted = nullptr;
+  /// Only in the proxy's RingPair: where the proxy writes the word that kernels poll (ringbuf/bar_write.hpp); nullptr
+  /// if kernels poll that word in host memory.
+  std::uint64_t* bar_word = nullptr;
 
   /// Callers' halves.
   GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start, {committed_copy}}; }
   GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start, {consumed_copy}}; }
   /// The proxy's halves, at the other end of the same ring.
-  ringbuf::ByteProducer<> proxy_producer() const { return {memory, committed, consumed, start, {posted, true}}; }
-  ringbuf::ByteConsumer<> proxy_consumer() const { return {memory, committed, consumed, start, {posted, true}}; }
+  ringbuf::ByteProducer<> proxy_producer() const { return {memory, committed, consumed, start, {bar_word, true}}; }
+  ringbuf::ByteConsumer<> proxy_consumer() const { return {memory, committed, consumed, start, {bar_word, true}}; }
 
   /// The words that the proxy reads.
   std::uint64_t* host_committed() const { return committed_copy != nullptr ? committed_copy : committed; }
@@ -274,10 +274,10 @@ struct TableView {
   SocketSetup* setups = nullptr;
   const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
   std::uint32_t slots = 0;
-  /// True if these callers poll statuses that the proxy posts in their device's memory. A proxy that stands still
-  /// cannot post there that the context ends. The thread that ends the context posts `abort` instead, so a caller that
-  /// loads a status also loads `abort`.
-  bool statuses_are_posted = false;
+  /// True if these callers poll statuses that the proxy writes into their device's memory. A proxy that stands still
+  /// cannot write there that the context ends. The thread that ends the context writes `abort` there instead, so a
+  /// caller that loads a status also loads `abort`.
+  bool statuses_are_on_device = false;
 
   // Queues of handles. Their `taken` words are in the callers' memory.
   std::uint64_t* free_entries = nullptr;

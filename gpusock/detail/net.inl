@@ -96,7 +96,7 @@ GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Cal
   const bool ends_records = (asked & table::kRequestShutdownWrite) != 0 && table::carries_records(socket);
   // Records whose senders have returned may lie after an incomplete one. The end must come after all of them.
   if (ends_records && !end_records(side, slot.records)) asked &= ~std::uint64_t{table::kRequestShutdownWrite};
-  return post_request(side, socket, slot, table::generation_of(socket), asked) ? 0 : -EBADF;
+  return write_request(side, socket, slot, table::generation_of(socket), asked) ? 0 : -EBADF;
 }
 
 }  // namespace detail

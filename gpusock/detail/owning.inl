@@ -54,7 +54,7 @@ inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handl
   // It is not known any more what the owner held. Another owner, in a kernel that goes on, also loses what it holds.
   if (what == Unfinished::owner) end_holds(side, handle, slot, kHoldsTx | kHoldsRx);
   if (what == Unfinished::owner || what == Unfinished::call) count_out(side, handle, slot);
-  if (what == Unfinished::close) post_close(side, handle, slot, table::generation_of(handle));
+  if (what == Unfinished::close) request_close(side, handle, slot, table::generation_of(handle));
 }
 #endif
 

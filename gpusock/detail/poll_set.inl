@@ -141,8 +141,8 @@ GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, int even
 }
 
 /// Changes which set watches a socket that the caller has entered, and tells the proxy. Takes the lock of its requests,
-/// as post_option(). `before`: the set that may watch the socket already; `watch.set` is the same, or 0 for none.
-GPUSOCK_FN_APART inline int post_watch(const Side& side, CallerSlot& slot, PollSet before, const table::Watch& watch) {
+/// as write_option(). `before`: the set that may watch the socket already; `watch.set` is the same, or 0 for none.
+GPUSOCK_FN_APART inline int write_watch(const Side& side, CallerSlot& slot, PollSet before, const table::Watch& watch) {
   lock(side, slot.request_lock);
   const bool open = !closed(slot, watch.socket), ends = watch.set == 0;
   const bool elsewhere = slot.watch.set != before && (ends || is_open_set(side, slot.watch.set));
@@ -177,7 +177,7 @@ GPUSOCK_FN_APART inline int watch_one(const Side& side, PollSet set, Socket sock
   return in_set(side, set, socket, [&](CallerSet& own, CallerSlot& slot) {
     const bool looked_at = is_ready_unseen(side, socket, events);
     const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word shows that room
-    const int result = post_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
+    const int result = write_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
     if (result == 0) mark(own, table::slot_of(socket));
     return result;
   });
@@ -187,7 +187,7 @@ GPUSOCK_FN_APART inline int unwatch_one(const Side& side, PollSet set, Socket so
   return in_set(side, set, socket, [&](CallerSet&, CallerSlot& slot) {
     table::Watch none;
     none.socket = socket;
-    return post_watch(side, slot, set, none);
+    return write_watch(side, slot, set, none);
   });
 }
 

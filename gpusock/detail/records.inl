@@ -167,7 +167,7 @@ GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, CallerSlo
   const bool ends = records.ended != 0 && records.first == records.next;
   unlock_records(records);
   if (ends) {
-    post_request(side, socket, slot, table::generation_of(socket), table::kRequestShutdownWrite);
+    write_request(side, socket, slot, table::generation_of(socket), table::kRequestShutdownWrite);
   } else if (committed != 0 && slot.link_needs_proxy != 0 && (flags & kMore) == 0) {
     ring_doorbell(side, socket);
   }

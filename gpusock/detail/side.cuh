@@ -86,9 +86,9 @@ GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
-/// Loads a status. It says whether the context ends even if the proxy that posts statuses stands still.
+/// Loads a status. It says whether the context ends even if the proxy that writes statuses stands still.
 GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
-  const bool ends = side.table.statuses_are_posted && canceled(side);  // before the acquire: the two loads overlap
+  const bool ends = side.table.statuses_are_on_device && canceled(side);  // before the acquire: the two loads overlap
   SystemRef word(side.table.proxy_words[slot].status);
   auto status = table::Status::unpack(word.load(ringbuf::kAcquire));  // T4, pairs with T3
   if (ends) status.flags |= table::kStatusCanceled;

@@ -20,8 +20,8 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 }
 
 /// Sets an option and publishes the socket's options. Returns 0, -EBADF if the socket was closed, or -EINVAL. Takes the
-/// lock of the socket's requests, as post_request().
-GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
+/// lock of the socket's requests, as write_request().
+GPUSOCK_FN_APART inline int write_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
                                         std::int64_t value) {
   DeviceRef options(slot.options);
   lock(side, slot.request_lock);
@@ -59,7 +59,7 @@ GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOp
     case SocketOption::keep_alive:
     case SocketOption::linger:
     case SocketOption::idle_timeout_ns:
-      return post_option(side, socket, *slot, option, value);
+      return write_option(side, socket, *slot, option, value);
     case SocketOption::receive_timeout_ns:
       return set_timeout(side, socket, &CallerSlot::receive_timeout_ns, value);
     case SocketOption::send_timeout_ns:

@@ -39,12 +39,12 @@ GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
 }
 
 /// Adds request bits to those of this generation and publishes them. False if the slot has another generation by now.
-/// Several callers may post requests on one socket at the same time, and after the last request, the close, the slot
+/// Several callers may write requests of one socket at the same time, and after the last request, the close, the slot
 /// may belong to another socket at once. So each caller publishes under the slot's lock, and none after the close. The
-/// lock is held for three accesses. Requests that were posted already are not posted again: a call that came too late,
-/// and is counted in and out after the close, finds that the close was requested.
-GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
-                                          std::uint64_t bits) {
+/// lock is held for three accesses. Requests that were written already are not written again: a call that came too
+/// late, and is counted in and out after the close, finds that the close was requested.
+GPUSOCK_FN_APART inline bool write_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
+                                           std::uint64_t bits) {
   lock(side, slot.request_lock);
   const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);  // relaxed: T7 ordered it
   const bool valid = table::generation_in(word) == generation;
@@ -132,8 +132,8 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint64_t next = (before >> 32 == generation ? first | ((before + 1) & 0xffffffffu) : first | 1);
   if (open) wakes.store(next, ringbuf::kRelease);  // W1, pairs with W2
 #if !GPUSOCK_ON_GPU
-  const bool is_posted = side.sets->posted != nullptr && !side.sets->is_own(index);
-  if (open && is_posted) ringbuf::post(&side.sets->posted[index].wakes[side.sets->side], next);
+  const bool has_bar = side.sets->bar_words != nullptr && !side.sets->is_own(index);
+  if (open && has_bar) ringbuf::bar_write(&side.sets->bar_words[index].wakes[side.sets->side], next);
 #endif
   unlock(side.sets->callers[index].lock);
   return open ? 0 : -EBADF;
@@ -151,10 +151,11 @@ GPUSOCK_FN_APART inline void tell_watcher(const Side& side, CallerSlot& slot, st
 }
 
 /// Tells the proxy that the socket is closed. `closed_generation` is even.
-GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& slot, std::uint32_t closed_generation) {
+GPUSOCK_FN inline void request_close(const Side& side, Socket socket, CallerSlot& slot,
+                                     std::uint32_t closed_generation) {
   note(side, Unfinished::close, table::make_handle(table::slot_of(socket), closed_generation));
   tell_watcher(side, slot, closed_generation);
-  post_request(side, socket, slot, closed_generation, table::kRequestClose);
+  write_request(side, socket, slot, closed_generation, table::kRequestClose);
   note(side, Unfinished::nothing, socket);
 }
 
@@ -163,7 +164,7 @@ GPUSOCK_FN_APART inline void close_after_last(const Side& side, Socket socket, C
                                               std::uint32_t closed_generation) {
   DeviceRef word(slot.generation_and_users);
   (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; a separate load, because most calls need no acquire
-  post_close(side, socket, slot, closed_generation);
+  request_close(side, socket, slot, closed_generation);
 }
 
 /// Counts a call, or an owner, out. The last one out of a closed socket requests the close, so that no commit or
@@ -251,7 +252,7 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   } while (!word.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_in(before),
                                        ringbuf::kAcqRel,
                                        ringbuf::kRelaxed));  // T14, pairs with T9, T15
-  if (table::users_in(before) == 0) post_close(side, socket, *slot, shut);
+  if (table::users_in(before) == 0) request_close(side, socket, *slot, shut);
   return 0;
 }
 
@@ -272,7 +273,7 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
   CallerSlot& slot = claim(side, socket);
   side.table.open_requests[table::slot_of(socket)] = request;
   side.table.open_requests[table::slot_of(socket)].block = running_block(side);
-  post_request(side, socket, slot, table::generation_of(socket), table::kRequestOpen);
+  write_request(side, socket, slot, table::generation_of(socket), table::kRequestOpen);
   for (;;) {
     const Status status = load_status(side, table::slot_of(socket));
     int stop = 0;
@@ -317,7 +318,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
       load_status(side, table::slot_of(socket));  // T4: the queue's entry was published after the setup
       const Socket handle = adopt(side, socket, accepted);
       side.table.open_requests[table::slot_of(socket)].block = running_block(side);
-      post_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
+      write_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
       return handle;
     }
     if (const int stop = wait.turn(); stop != 0) return stop;

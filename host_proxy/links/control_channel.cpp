@@ -21,23 +21,23 @@ ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& e
 }
 
 void ControlChannel::say_ended(std::uint64_t final_position) {
-  if (!ended_) post(kEnded, final_position);
+  if (!ended_) queue_notice(kEnded, final_position);
   ended_ = true;
 }
 
 void ControlChannel::say_read_shut_down() {
-  if (!read_shut_down_) post(kReadShutDown, 0);
+  if (!read_shut_down_) queue_notice(kReadShutDown, 0);
   read_shut_down_ = true;
 }
 
 void ControlChannel::say_closed() {
-  post(kClosed, 0);
+  queue_notice(kClosed, 0);
   closed_ = true;
 }
 
 void ControlChannel::probe() {
   if (failed_ || closed_ || peer_left() || !outbox_.empty()) return;
-  post(kProbe, 0);
+  queue_notice(kProbe, 0);
   flush();
 }
 
@@ -48,7 +48,7 @@ bool ControlChannel::progress() {
   return sent || received;
 }
 
-void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
+void ControlChannel::queue_notice(std::uint64_t kind, std::uint64_t position) {
   const Notice notice{kind, position};
   const auto bytes = std::as_bytes(std::span(&notice, 1));
   outbox_.insert(outbox_.end(), bytes.begin(), bytes.end());

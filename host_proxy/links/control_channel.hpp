@@ -30,7 +30,7 @@ class ControlChannel {
   void say_read_shut_down();
   void say_closed();
   /// Sends, by progress(), a notice of this kind of link; `kind` is 16 or more. Not after say_closed().
-  void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
+  void say(std::uint64_t kind, std::uint64_t value) { queue_notice(kind, value); }
 
   /// Sends a notice that the peer ignores. If the peer's host does not acknowledge it, TCP reports that after about a
   /// quarter of an hour (net.ipv4.tcp_retries2). May be called any number of times. Does nothing while other notices
@@ -58,7 +58,7 @@ class ControlChannel {
   };
   enum Kind : std::uint64_t { kEnded = 1, kReadShutDown = 2, kClosed = 3, kProbe = 4 };
 
-  void post(std::uint64_t kind, std::uint64_t position);
+  void queue_notice(std::uint64_t kind, std::uint64_t position);
   bool flush();
   bool read_notices();
   void take(const Notice& notice);

@@ -21,7 +21,7 @@ std::unique_ptr<Link> make(LinkSetup& setup, const ProxySlots& slots, const Link
   if (by.are_kernels) slots.use_device_words(callers, device);
   slots.view().setups[by.slot].rings = callers;
   if (!rings.are_copied()) return setup.make_link(device, std::move(stream), events);
-  link.tx.posted = device.tx.posted;  // the link gives space back in both rings
+  link.tx.bar_word = device.tx.bar_word;  // the link gives space back in both rings
   auto mirrored = std::make_unique<MirroredLink>(*copies, rings, device, link, *stream, events);
   mirrored->set_link(setup.make_link(mirrored->rings(), std::move(stream), mirrored->events()));
   return mirrored;

@@ -34,7 +34,7 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, 
       out_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::host, {callers.tx.memory, host.tx.memory},
            callers.tx.committed, host_.tx.committed, nullptr, host.tx.start),
       in_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::device,
-          {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, callers.rx.posted,
+          {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, callers.rx.bar_word,
           host.rx.start) {}
 
 bool MirroredLink::progress() {

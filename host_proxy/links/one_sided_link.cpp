@@ -169,7 +169,7 @@ bool OneSidedLink::pass_on(std::uint64_t arrived) {
       return false;
     }
     Ref(*rx_.committed).store(rx_.start + arrived, ringbuf::kRelease);  // P1, pairs with C1
-    if (rx_.posted != nullptr) ringbuf::post(rx_.posted, rx_.start + arrived);
+    if (rx_.bar_word != nullptr) ringbuf::bar_write(rx_.bar_word, rx_.start + arrived);
   }
   arrived_ = arrived;
   tell_end();

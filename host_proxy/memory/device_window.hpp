@@ -15,7 +15,7 @@ class DeviceWindow {
 
   /// The address for the device's threads.
   virtual std::byte* device() const = 0;
-  /// The address for the host's stores (ringbuf/posted_word.hpp). The host never loads through it, as a load would take
+  /// The address for the host's stores (ringbuf/bar_write.hpp). The host never loads through it, as a load would take
   /// a round trip over the bus.
   virtual std::byte* mapping() const = 0;
 };

@@ -12,7 +12,7 @@ using Atomics = ringbuf::SystemAtomics;
 }  // namespace
 
 RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
-                       std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_posted,
+                       std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_bar_word,
                        std::uint64_t start)
     : copies_(copies),
       memory_(std::move(memory)),
@@ -20,7 +20,7 @@ RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to
       rings_(rings),
       source_committed_(source_committed),
       target_committed_(target_committed),
-      target_posted_(target_posted),
+      target_bar_word_(target_bar_word),
       copied_to_(start),
       started_to_(start) {
   copies_.add_ring();
@@ -56,7 +56,7 @@ bool RingMirror::finish_copies() {
   }
   if (copied_to_ == before) return false;
   Atomics::Ref<std::uint64_t>(*target_committed_).store(copied_to_, ringbuf::kRelease);  // P1, pairs with C1
-  if (target_posted_ != nullptr) ringbuf::post(target_posted_, copied_to_);
+  if (target_bar_word_ != nullptr) ringbuf::bar_write(target_bar_word_, copied_to_);
   return true;
 }
 

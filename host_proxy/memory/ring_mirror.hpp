@@ -22,10 +22,10 @@ class RingMirror {
   };
 
   /// The producer of the bytes writes `source_committed`, the position after the bytes to copy. After each copy this
-  /// class writes `target_committed`, and then posts it at `target_posted`, unless that is nullptr. At first both words
-  /// are at `start`. `memory` owns both memories; `copies` outlives this object.
+  /// class writes `target_committed`, and then the same position to `target_bar_word`, unless that is nullptr. At first
+  /// both words are at `start`. `memory` owns both memories; `copies` outlives this object.
   RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
-             std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_posted,
+             std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_bar_word,
              std::uint64_t start);
   /// Copies under way go on; `copies` keeps their memory.
   ~RingMirror();
@@ -61,7 +61,7 @@ class RingMirror {
   Rings rings_;
   std::uint64_t* source_committed_;
   std::uint64_t* target_committed_;
-  std::uint64_t* target_posted_;
+  std::uint64_t* target_bar_word_;
   std::uint64_t copied_to_;  // == *target_committed_
   std::uint64_t started_to_;
   std::array<Pending, DeviceCopies::kCopiesPerRing> pending_{};  // the oldest first

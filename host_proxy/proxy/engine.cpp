@@ -190,7 +190,7 @@ void Engine::drain(std::uint64_t linger_ns) {
   stop();
   const std::uint64_t start = detail::monotonic_ns();
   const std::lock_guard lock(stepping_);
-  proxy_.step(start, Proxy::Pass::full);  // closes that callers posted last
+  proxy_.step(start, Proxy::Pass::full);  // closes that callers requested last
   proxy_.close_all(start);
   while (proxy_.has_connections() && detail::monotonic_ns() < start + linger_ns) {
     if (!proxy_.step(detail::monotonic_ns(), Proxy::Pass::full)) network_.sleep(1'000'000);

@@ -36,7 +36,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Call it when a caller has committed bytes or posted a request on this slot.
+  /// Call it when a caller has committed bytes or written a request on this slot.
   void ring_doorbell(std::uint32_t slot);
   /// Moves bytes past this slot's ring. Returns how many; 0 if the link or the moment does not allow that. Only if
   /// callers assist, for the one caller that sends, or receives, on the slot and keeps it from being released.

@@ -16,9 +16,9 @@ std::uint64_t glance_at(const std::uint64_t* word) {
 PollSets::PollSets(const table::TableView& view, const table::PollSetView& sets)
     : view_(view), shared_(sets), sets_(sets.count), watched_(view.slots) {
   for (std::uint32_t set = 0; set < sets.count; ++set) {
-    // Sets of the host's own callers are not posted.
-    std::uint64_t* const posted = is_posted(set) ? &sets.posted[set].published : nullptr;
-    sets_[set].ring = {sets.ring(set), &sets.words[set].published, &sets.taken[set], 0, {posted, true}};
+    // Words of sets of the host's own callers are in host memory only.
+    std::uint64_t* const bar_word = has_bar(set) ? &sets.bar_words[set].published : nullptr;
+    sets_[set].ring = {sets.ring(set), &sets.words[set].published, &sets.taken[set], 0, {bar_word, true}};
   }
   for (std::uint32_t slot = 0; slot < view.slots; ++slot) watched_[slot].in_list = idle_.insert(idle_.end(), slot);
   busy_.reserve(sets.count);
@@ -118,7 +118,7 @@ void PollSets::look_at_callers(Set& set) {
 }
 
 /// True if the callers of this set poll its words in their device's memory.
-bool PollSets::is_posted(std::uint32_t set) const { return shared_.posted != nullptr && !shared_.is_own(set); }
+bool PollSets::has_bar(std::uint32_t set) const { return shared_.bar_words != nullptr && !shared_.is_own(set); }
 
 /// Writes the slot's entry. False if there is no room for it, or the last one was not taken yet.
 bool PollSets::try_write(Set& set, std::uint32_t slot) {
@@ -127,10 +127,10 @@ bool PollSets::try_write(Set& set, std::uint32_t slot) {
   const table::SetEntry entry = slot;
   std::byte* const at = set.ring.spans(sizeof entry).first.data;
   std::memcpy(at, &entry, sizeof entry);
-  if (is_posted(static_cast<std::uint32_t>(&set - sets_.data()))) {
+  if (has_bar(static_cast<std::uint32_t>(&set - sets_.data()))) {
     const auto index = reinterpret_cast<table::SetEntry*>(at) - shared_.entries;
     // Relaxed: X1 publishes it.
-    ringbuf::SystemAtomics::Ref<table::SetEntry>(shared_.posted_entries[index]).store(entry, ringbuf::kRelaxed);
+    ringbuf::SystemAtomics::Ref<table::SetEntry>(shared_.bar_entries[index]).store(entry, ringbuf::kRelaxed);
   }
   set.ring.commit(sizeof entry);
   watched_[slot].entry_end = set.ring.position();

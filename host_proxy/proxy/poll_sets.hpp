@@ -54,7 +54,7 @@ class PollSets {
   bool is_watched(std::uint32_t slot, std::uint32_t generation) const;
   std::uint64_t words_of(std::uint32_t slot) const;
   bool is_open(std::int32_t set) const;
-  bool is_posted(std::uint32_t set) const;
+  bool has_bar(std::uint32_t set) const;
   Set& set_of(std::uint32_t slot) { return sets_[table::index_of_set(watched_[slot].set)]; }
   static void look_at_callers(Set& set);
   bool try_write(Set& set, std::uint32_t slot);

@@ -419,7 +419,8 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
 void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
   for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
     if (accept_queue_of_[slot] != listener.slot()) continue;
-    scan_requests(now_ns, slot);  // callers post the request of a connection that they took before the listener's close
+    scan_requests(now_ns, slot);  // callers write the request of a connection that they took before the listener's
+                                  // close
     if (accept_queue_of_[slot] != listener.slot()) continue;
     accept_queue_of_[slot] = kNone;
     if (Connection* connection = slots_[slot].connection) {

@@ -44,7 +44,7 @@ void ProxySlots::grant(std::uint32_t slot) {
 void ProxySlots::set(std::uint32_t slot, std::uint64_t table::ProxyWords::*which, std::uint64_t value) {
   std::uint64_t& word = view_.proxy_words[slot].*which;
   Ref(word).store(value, kRelaxed);  // relaxed, as the next: T3, or X1 of the status, publishes it
-  if (std::uint64_t* const posted = table_.posted_for(slot, &word)) Ref(*posted).store(value, kRelaxed);
+  if (std::uint64_t* const bar_word = table_.bar_address_for(slot, &word)) Ref(*bar_word).store(value, kRelaxed);
 }
 
 void ProxySlots::set_final(std::uint32_t slot, std::uint64_t position) {
@@ -66,8 +66,8 @@ void ProxySlots::publish(std::uint32_t slot, table::Phase phase, int error, std:
   while (!word.compare_exchange_strong(before, wanted, kRelease, kRelaxed)) {  // T3, pairs with T4
     wanted |= before & table::kStatusCanceled;                                 // TableMemory::cancel() has added it
   }
-  if (std::uint64_t* const posted = table_.posted_for(slot, &view_.proxy_words[slot].status)) {
-    ringbuf::post(posted, wanted);
+  if (std::uint64_t* const bar_word = table_.bar_address_for(slot, &view_.proxy_words[slot].status)) {
+    ringbuf::bar_write(bar_word, wanted);
   }
 }
 
@@ -89,14 +89,14 @@ table::RingPair ProxySlots::rings(std::uint32_t slot, ringbuf::RingMemory tx, ri
 
 void ProxySlots::use_device_words(table::RingPair& callers, table::RingPair& link) const {
   if (!table_.has_device_words()) return;
-  const auto move = [this](std::uint64_t*& word, std::uint64_t*& copy, std::uint64_t*& posted) {
-    posted = table_.posted(word);
-    if (posted == nullptr) return;  // a link's own word
+  const auto move = [this](std::uint64_t*& word, std::uint64_t*& copy, std::uint64_t*& bar_word) {
+    bar_word = table_.bar_address(word);
+    if (bar_word == nullptr) return;  // a link's own word
     copy = word;
     word = table_.for_kernels(word);
   };
-  move(callers.tx.consumed, callers.tx.consumed_copy, link.tx.posted);
-  move(callers.rx.committed, callers.rx.committed_copy, link.rx.posted);
+  move(callers.tx.consumed, callers.tx.consumed_copy, link.tx.bar_word);
+  move(callers.rx.committed, callers.rx.committed_copy, link.rx.bar_word);
 }
 
 }  // namespace gpusock::proxy

@@ -47,9 +47,9 @@ class ProxySlots {
   /// The rings in this memory with the slot's words, as the proxy reaches them.
   table::RingPair rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const;
 
-  /// For a slot that kernels use, if the proxy posts its words into their device's memory. Changes `callers` so that
-  /// kernels poll those words there, while the proxy goes on reading its own. Changes `link` so that the link posts
-  /// them.
+  /// For a slot that kernels use, if the proxy also writes its words into their device's memory. Changes `callers` so
+  /// that kernels poll those words there, while the proxy goes on reading its own. Changes `link` so that the link
+  /// writes them there.
   void use_device_words(table::RingPair& callers, table::RingPair& link) const;
   /// Sets the position where the slot's stream ends (ProxyWords::rx_final); publish() tells callers.
   void set_final(std::uint32_t slot, std::uint64_t position);

@@ -91,7 +91,7 @@ void TableMemory::open_window(RingPlacement words) {
 }
 
 void TableMemory::cancel() {
-  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);  // all threads post 1
+  if (std::uint64_t* const bar_abort = bar_address(abort_)) ringbuf::bar_write(bar_abort, 1);  // all threads write 1
   cancel_copy();
 }
 
@@ -117,14 +117,14 @@ table::TableView TableMemory::view(SideKind side) const {
   view.free_entries = for_kernels(view.free_entries);
   view.free_published = for_kernels(view.free_published);
   view.abort = for_kernels(view.abort);
-  view.statuses_are_posted = has_device_words();
+  view.statuses_are_on_device = has_device_words();
   return view;
 }
 
 ringbuf::HandleProducer<> TableMemory::producer(std::uint64_t* entries, std::uint64_t capacity,
                                                 std::uint64_t* published, SideKind consumers) const {
   if (consumers == SideKind::host) return {entries, capacity, published};
-  return {entries, capacity, published, {posted(entries), posted(published)}};
+  return {entries, capacity, published, {bar_address(entries), bar_address(published)}};
 }
 
 ringbuf::HandleProducer<> TableMemory::free_queue(SideKind side) const {
@@ -143,8 +143,8 @@ table::PollSetView TableMemory::sets(SideKind side, table::CallerSet* callers) c
   view.side = static_cast<std::uint32_t>(side);
   view.first = view.side * sets_.own;
   if (side == SideKind::host) {
-    view.posted = posted(view.words);
-    view.posted_entries = posted(view.entries);
+    view.bar_words = bar_address(view.words);
+    view.bar_entries = bar_address(view.entries);
   } else {
     view.polled = for_kernels(view.words);
     view.entries = for_kernels(view.entries);

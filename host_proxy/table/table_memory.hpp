@@ -16,7 +16,7 @@ namespace gpusock::proxy {
 enum class SideKind : int { host = 0, device = 1 };
 
 /// The words that the proxy writes and callers poll are in host memory. Kernels may poll a copy in their device's
-/// memory, into which the host posts each change (ringbuf/posted_word.hpp): the *device's words*.
+/// memory, into which the host writes each change (ringbuf/bar_write.hpp): the *device's words*.
 ///
 /// The slots are in three pools of `sockets_max` each: for sockets that host threads open, for sockets that kernels
 /// open, and for accepted connections. Without a caller side of the device there is no pool for kernels.
@@ -35,22 +35,23 @@ class TableMemory {
   ringbuf::HandleProducer<> free_queue(SideKind side) const;
   ringbuf::HandleProducer<> accept_queue(std::uint32_t which) const;
   /// Ends every call on the table with -ECANCELED. Any thread may call it. It needs no help from the proxy, which may
-  /// stand still. If kernels poll their device's memory, this posts only the word `abort`: only the proxy posts
-  /// statuses, because if two threads post different values of one word, neither knows which one comes last.
+  /// stand still. If kernels poll their device's memory, this writes only the word `abort` there: only the proxy
+  /// writes statuses there, because if two threads write different values of one word, neither knows which one comes
+  /// last.
   void cancel();
   /// The same in a process that was just forked, for calls of its host threads. The device's words belong to the
   /// parent.
   void cancel_copy();
 
-  /// The address at which the host posts `polled` for kernels, which poll it in their device's memory; nullptr if they
+  /// The address at which the host writes `polled` for kernels, which poll it in their device's memory; nullptr if they
   /// poll it in host memory. `polled` is an address from view(SideKind::host) or a SocketSetup.
   template <class T>
-  T* posted(T* polled) const {
+  T* bar_address(T* polled) const {
     return window_ == nullptr ? nullptr : moved(polled, window_->mapping());
   }
   /// The same for a word of this slot; also nullptr if only host threads use the slot.
-  std::uint64_t* posted_for(std::uint32_t slot, std::uint64_t* word) const {
-    return slot < sockets_max_ ? nullptr : posted(word);
+  std::uint64_t* bar_address_for(std::uint32_t slot, std::uint64_t* word) const {
+    return slot < sockets_max_ ? nullptr : bar_address(word);
   }
   /// The address at which kernels poll `polled`.
   template <class T>

@@ -49,7 +49,7 @@ PROMISED = {
     # tests/support/mlx5/send_queue.hpp: an entry's words are plain, and so is what is read of a completion after G3
     "nic_G1_G2": (["st.release.sys", "st.release.sys"], [*["st"] * 5, "ld", *["st"] * 3]),
     "nic_G3_G4": (["ld.acquire.sys", "st.release.sys"], [*["st"] * 3, "ld", *["st"] * 3]),
-    # (T6 beside the status only where the proxy posts statuses)
+    # (T6 beside the status only where statuses are in device memory)
     "table_T6_T4": (["ld.relaxed.sys", "ld.acquire.sys"], ["st"]),
     "table_T6": (["ld.relaxed.sys"], ["st"]),
     "slot_enter_leave": (["ld.relaxed.gpu", "atom.add.relaxed.gpu", *LEAVE, *LEAVE], ["ld", "ld", *WATCH, "st", "st", "ld", *WATCH, "st"]),

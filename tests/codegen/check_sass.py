@@ -34,7 +34,7 @@ READABLE = [("wait_readable", LOAD_GPU), ("wait_readable", LOAD_GPU)]  # the soc
 TAKE = [("take_connection", LOAD_SYS), ("take_connection", LOAD_GPU),  # status; closed
         ("take_connection", LOAD_GPU), ("take_connection", LOAD_SYS), ("take_connection", LOAD_SYS), ("take_connection", COMPARE),  # the queue
         ("take_connection", SWAP), ("take_connection", LOAD_GPU), ("take_connection", ADD), ("take_connection", STORE_GPU),  # claim
-        ("take_connection", LOAD_GPU), ("post_request", SWAP), ("post_request", STORE_SYS), ("post_request", STORE_GPU)]
+        ("take_connection", LOAD_GPU), ("write_request", SWAP), ("write_request", STORE_SYS), ("write_request", STORE_GPU)]
 WAYS = {
     "send, room known": ("send", ENTER + SENDABLE + COMMIT + LEAVE),
     "send, room looked up": ("send", ENTER + LOOKED_AT + [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_SYS)] + COMMIT + LEAVE),

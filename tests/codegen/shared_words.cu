@@ -28,8 +28,8 @@ extern "C" __global__ void queue_Q2_Q3_Q4(ringbuf::HandleConsumer<> consumer, in
 extern "C" __global__ void queue_empty(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
 
 extern "C" __global__ void table_T1_T7_T8(detail::Side side, Socket socket) {
-  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket),
-                       table::kRequestOpen);
+  detail::write_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket),
+                        table::kRequestOpen);
 }
 
 extern "C" __global__ void table_T6_T4(detail::Side side, Word* result) {

@@ -86,7 +86,7 @@ TEST_F(Bus, ABlockSeesTheBytesBehindItsLeadersPosition) { send_to(litmus_block_r
 
 /// The kernel polls the position in its own memory, into which this thread stores it through a mapping (X1). The bytes
 /// are in host memory, or come the same way.
-class BusOfPostedWords : public Bus {
+class BusOfBarWrites : public Bus {
  protected:
   void SetUp() override {
     try {
@@ -101,8 +101,8 @@ class BusOfPostedWords : public Bus {
     if (posts_bytes) it_.memory.data = window_->device() + kPage;
     ringbuf::RingMemory memory = it_.memory;
     if (posts_bytes) memory.data = window_->mapping() + kPage;
-    auto* const posted = reinterpret_cast<std::uint64_t*>(window_->mapping());
-    send_to(kernel, threads, {memory, &words_[0], it_.consumed, 0, {posted, true}});
+    auto* const bar_word = reinterpret_cast<std::uint64_t*>(window_->mapping());
+    send_to(kernel, threads, {memory, &words_[0], it_.consumed, 0, {bar_word, true}});
   }
 
  private:
@@ -110,10 +110,10 @@ class BusOfPostedWords : public Bus {
   std::unique_ptr<proxy::DeviceWindow> window_;
 };
 
-TEST_F(BusOfPostedWords, AThreadSeesTheBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, false); }
-TEST_F(BusOfPostedWords, ABlockSeesTheBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, false); }
-TEST_F(BusOfPostedWords, AThreadSeesPostedBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, true); }
-TEST_F(BusOfPostedWords, ABlockSeesPostedBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, true); }
+TEST_F(BusOfBarWrites, AThreadSeesTheBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, false); }
+TEST_F(BusOfBarWrites, ABlockSeesTheBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, false); }
+TEST_F(BusOfBarWrites, AThreadSeesBarWrittenBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, true); }
+TEST_F(BusOfBarWrites, ABlockSeesBarWrittenBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, true); }
 
 /// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other. Both come to each meeting
 /// at the same time, and their words lie apart, as otherwise one store after the other would have the line.

@@ -13,7 +13,7 @@ namespace {
 class Counted {
  public:
   /// Where the pair's rings and words are.
-  enum class Rings { host, host_and_posted, one_gpu, two_gpus };
+  enum class Rings { host, host_and_bar, one_gpu, two_gpus };
   Counted(bool records, Rings rings) : pair_(1024), rings_(rings) {
     // As a kernel, which has no doorbell to ring.
     kernel_.self = this;
@@ -30,7 +30,7 @@ class Counted {
   Pair& pair() { return pair_; }
   /// The receiver's ring is in its GPU's memory, where a NIC writes.
   void is_written_by_nic(std::uint64_t bias) { pair_.is_written_by_nic(bias_ = bias, traffic_); }
-  /// Of two GPUs, or rings in host memory whose words are posted: counts what this side's GPU does not have in its
+  /// Of two GPUs, or rings in host memory and words in device memory: counts what this side's GPU does not have in its
   /// memory.
   void count_as(bool sender) {
     traffic_ = {};
@@ -163,7 +163,7 @@ void of_one_gpu(Counted& counted) {
 }
 
 /// Rings in host memory, and the proxy's words where kernels poll them: only the bytes are read across the bus.
-void of_posted_words(Counted& counted) {
+void of_bar_writes(Counted& counted) {
   const Net net = counted.pair().net();
   const char bytes[64] = {};
   char received[64] = {};
@@ -187,7 +187,7 @@ void of_posted_words(Counted& counted) {
          "poll of a socket with data");
 }
 
-/// p2p between kernels of two GPUs: nothing is read over the link between them. Bytes and position are posted there,
+/// p2p between kernels of two GPUs: nothing is read over the link between them. Bytes and position are written there,
 /// and the position's copy to host memory.
 void of_two_gpus(Counted& counted) {
   const Net net = counted.pair().net();
@@ -242,7 +242,7 @@ std::vector<Case> cost_cases() {
           cost("of_receiving", false, of_receiving),
           cost("of_an_empty_turn", false, of_an_empty_turn),
           cost("of_polling", false, of_polling),
-          cost("of_posted_words", false, of_posted_words, Counted::Rings::host_and_posted),
+          cost("of_bar_writes", false, of_bar_writes, Counted::Rings::host_and_bar),
           cost("of_one_gpu", false, of_one_gpu, Counted::Rings::one_gpu),
           cost("of_a_nic_that_writes_for_kernels", false, of_a_nic_that_writes_for_kernels, Counted::Rings::two_gpus),
           cost("of_two_gpus", false, of_two_gpus, Counted::Rings::two_gpus),

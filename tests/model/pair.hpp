@@ -46,7 +46,7 @@ class Pair {
     while (load_requests() != table::make_request(generation - 2, asked)) give_way();
     const Socket next = table::make_handle(0, generation);
     table::CallerSlot& slot = detail::claim(side_, next);
-    detail::post_request(side_, next, slot, generation, table::kRequestOpen);
+    detail::write_request(side_, next, slot, generation, table::kRequestOpen);
     return detail::adopt(side_, next, slot);
   }
   std::uint64_t options() const { return options_[0]; }

@@ -50,7 +50,7 @@ class ModelNetwork final : public proxy::Network {
 enum class Looks {
   often,      ///< as host threads
   seldom,     ///< at the status in every second turn only, as kernels on a GPU do in every fourth
-  on_device,  ///< as kernels that poll their device's memory, where the proxy posts it
+  on_device,  ///< as kernels that poll their device's memory, where the proxy writes it
 };
 
 class World {

@@ -104,7 +104,7 @@ class KeptPlatform final : public proxy::Platform {
     window_ = window.get();
     return window;
   }
-  /// What was posted arrives.
+  /// BAR writes arrive.
   void settle() {
     if (window_ != nullptr) window_->settle();
   }
@@ -129,7 +129,7 @@ std::uint64_t word(const std::uint64_t* at) { return *at; }
 
 /// Where the bytes end that have arrived, as callers read it.
 std::uint64_t end_of(const table::RingSetup& rx) {
-  // What the proxy posts arrives later than its own word.
+  // A BAR write arrives later than the proxy's own word.
   const std::uint64_t* const committed = rx.memory.bias != 0 ? rx.committed : rx.host_committed();
   return rx.memory.committed_of(word(committed), word(rx.consumed));
 }

@@ -56,9 +56,9 @@ constexpr std::uint64_t kStallNs = 1'000 * kMs;   ///< of a stalled proxy
 constexpr std::uint64_t kSlowStepsNs = 50 * kMs;  ///< between what a slow proxy does
 constexpr std::uint64_t kSlowRunsNs = 5'000;      ///< for so long
 constexpr std::uint64_t kLateNs = 5 * kMs;  ///< a caller's last look may lie so long before: it pauses between looks
-constexpr std::uint64_t kProxyLateNs = 1'500 * kMs;           ///< what a proxy that is stalled or slow needs at most
-constexpr std::uint32_t kSeldom = 4;                          ///< Side::status_turns of kernels
-constexpr int kEndIsNotPosted = 47, kEndIsNotLookedFor = 48;  ///< numbers of plant_bugs.py
+constexpr std::uint64_t kProxyLateNs = 1'500 * kMs;            ///< what a proxy that is stalled or slow needs at most
+constexpr std::uint32_t kSeldom = 4;                           ///< Side::status_turns of kernels
+constexpr int kEndIsNotWritten = 47, kEndIsNotLookedFor = 48;  ///< numbers of plant_bugs.py
 
 /// The waiting context, and its peer.
 class Waits {
@@ -178,7 +178,7 @@ class Waits {
 
   /// All that the proxy has to do before the wait.
   void prepare(Call call) {
-    schedule_.sleep(kMs);  // what the proxy has posted arrives: there are sockets
+    schedule_.sleep(kMs);  // the proxy's BAR writes arrive: there are sockets
     if (call == Call::connect) return;
     if (call == Call::accept) {
       socket_ = net(0).listen(this_thread(), at(0, kWaiterPort), 4, Deadline::never());
@@ -313,7 +313,7 @@ TEST_P(WaitsTest, End) {
 
 /// That only the proxy tells kernels of the end, or that nobody looks for it: both would be found.
 TEST(WaitsTest, FindTheBugs) {
-  for (const int bug : {kEndIsNotPosted, kEndIsNotLookedFor}) {
+  for (const int bug : {kEndIsNotWritten, kEndIsNotLookedFor}) {
     plant(bug);
     for (const auto& call : kCalls) {
       if (call.value == Call::poll || call.value == Call::set) continue;  // they look at the word of the end anyway

@@ -55,7 +55,7 @@ std::string words_of(const Facts& facts, LinkKind link) {
     return "device memory (that of rx rings; the others are in pinned host memory)";
   }
   if (link == LinkKind::p2p) return are_on_device(facts, link) ? place_between_kernels(facts) : "pinned host memory";
-  return facts.device_words ? "device memory, where the proxy posts them" : "pinned host memory";
+  return facts.device_words ? "device memory, by BAR writes of the proxy" : "pinned host memory";
 }
 
 /// Why no connection can use the verbs link; empty if one can.

@@ -237,7 +237,7 @@ void probe_words(const Sources& sources, Report& report) {
   const std::string problem = words_problem(sources, report.facts, command);
   report.facts.device_words = problem.empty();
   if (problem.empty()) {
-    report.add("words", Level::fine, "kernels poll the proxy's words in the GPU's memory, where it posts them");
+    report.add("words", Level::fine, "kernels poll the proxy's words in the GPU's memory, by BAR writes of the proxy");
   } else if (report.facts.words == RingPlacement::device) {
     report.add("words", Level::fix, "GPUSOCK_WORDS=device: no context can be made, as " + problem,
                command.empty() ? "unset GPUSOCK_WORDS" : command);

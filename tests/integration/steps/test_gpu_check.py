@@ -159,7 +159,7 @@ class GpuCheck(unittest.TestCase):
         said = self.check(bundle)
         self.assertIn("sm_90, driver for CUDA 13.0", said)
         results = self.results(bundle, "gpu-check")
-        needs_gdrcopy = results.pop("bench-lat-tcp-kernels-posted-words")
+        needs_gdrcopy = results.pop("bench-lat-tcp-kernels-device-words")
         self.assertEqual(needs_gdrcopy, "PASS" if pathlib.Path("/dev/gdrdrv").exists() else "SKIP", said)
         self.assertEqual(set(results.values()), {"PASS"}, said)
         results = self.results(bundle, "gpu-check")

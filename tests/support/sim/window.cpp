@@ -23,14 +23,14 @@ std::map<std::byte*, LateWindow*>& windows() {
 
 }  // namespace
 
-/// Addresses of mappings: no access is possible, so only what goes to post() does not fault.
+/// Addresses of mappings: no access is possible, so only what goes to bar_write() does not fault.
 std::byte* reserved_for_mappings() {
   static auto* const reserved = static_cast<std::byte*>(
       mmap(nullptr, kReservedForMappings, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   return reserved;
 }
 
-void post(void* at, std::uint64_t value, std::size_t bytes) { LateWindow::post(at, value, bytes); }
+void bar_write(void* at, std::uint64_t value, std::size_t bytes) { LateWindow::bar_write(at, value, bytes); }
 
 LateWindow::LateWindow(Schedule& schedule, std::size_t bytes)
     : schedule_(schedule), memory_(std::make_shared<Memory>()), mapped_bytes_(bytes) {
@@ -46,7 +46,7 @@ LateWindow::LateWindow(Schedule& schedule, std::size_t bytes)
 
 LateWindow::~LateWindow() { windows().erase(mapping_); }
 
-void LateWindow::post(void* at, std::uint64_t value, std::size_t bytes) {
+void LateWindow::bar_write(void* at, std::uint64_t value, std::size_t bytes) {
   const Outside outside;
   auto* const address = static_cast<std::byte*>(at);
   LateWindow& window = *std::prev(windows().upper_bound(address))->second;

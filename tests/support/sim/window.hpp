@@ -21,8 +21,8 @@ class LateWindow final : public proxy::DeviceWindow {
   std::byte* device() const override { return memory_->bytes.data(); }
   std::byte* mapping() const override { return mapping_; }
 
-  /// A store through a mapping (is_posted()).
-  static void post(void* at, std::uint64_t value, std::size_t bytes);
+  /// A store through a mapping (is_in_bar()).
+  static void bar_write(void* at, std::uint64_t value, std::size_t bytes);
   /// Everything that is under way arrives.
   void settle();
 

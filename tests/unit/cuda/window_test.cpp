@@ -27,7 +27,7 @@ __global__ void read_word(const std::uint64_t* word, std::uint64_t* to) {
   *to = Word(*const_cast<std::uint64_t*>(word)).load(ringbuf::kAcquire);
 }
 
-TEST(Window, WhatIsPostedThroughTheMappingAKernelReads) {
+TEST(Window, WhatIsWrittenThroughTheMappingAKernelReads) {
   Context context(small_options());
   const auto before = cuda_double::left();
   Mapped<std::uint64_t> seen(context, 1);
@@ -41,7 +41,7 @@ TEST(Window, WhatIsPostedThroughTheMappingAKernelReads) {
       launch(context, {}, read_word, on_device, seen.data());
       context.synchronize();
       EXPECT_EQ(seen[0], 0u) << "it was zeroed, word " << at;
-      ringbuf::post(words + at, 42);
+      ringbuf::bar_write(words + at, 42);
       launch(context, {}, read_word, on_device, seen.data());
       context.synchronize();
       EXPECT_EQ(seen[0], 42u);

@@ -94,7 +94,7 @@ bool has_connection(const Context& context) {
                      [](const SocketInfo& info) { return info.state != SocketState::listening; });
 }
 
-/// Statuses are the proxy's words: in this shape they are where it can post them.
+/// Statuses are the proxy's words: in this shape they are where it can write them by BAR writes.
 constexpr RingPlaces all_in(RingPlacement place, RingPlacement status = RingPlacement::device) {
   return {place, place, place, place, place, status};
 }

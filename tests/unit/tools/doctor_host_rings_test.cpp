@@ -138,7 +138,7 @@ TEST(Doctor, WhereRingsAndWordsLieInTheShapeOfAGpuIsSaid) {
   EXPECT_EQ(link(report, "same process").words, kBetweenGpus);
   EXPECT_EQ(link(report, "same host").rings, std::string(kBetweenKernels) + ", shared by name");
   EXPECT_EQ(link(report, "other host").rings, "pinned host memory, 1 MiB each");
-  EXPECT_EQ(link(report, "other host").words, "device memory, where the proxy posts them");
+  EXPECT_EQ(link(report, "other host").words, "device memory, by BAR writes of the proxy");
   machine.environment["GPUSOCK_CPU_SHAPE"] = "gpus-apart";
   EXPECT_EQ(link(machine.examine(), "same process").rings, std::string(kBetweenKernels) + ", 1 MiB each");
   machine.environment["GPUSOCK_RING"] = "host";
@@ -168,7 +168,7 @@ TEST(Doctor, SaysWhereKernelsPollTheProxysWords) {
   Report report = machine.examine();
   EXPECT_TRUE(report.well());
   EXPECT_EQ(find(report, "words").level, Level::fine);
-  EXPECT_EQ(words_for("other host"), "device memory, where the proxy posts them");
+  EXPECT_EQ(words_for("other host"), "device memory, by BAR writes of the proxy");
   machine.environment["GPUSOCK_WORDS"] = "host";
   EXPECT_EQ(words_for("other host"), "pinned host memory");
   machine.environment["GPUSOCK_WORDS"] = "gpu";

@@ -13,9 +13,9 @@ void may_turn();
 /// Stores through the mapping of a device's memory arrive later (window.hpp). Mappings are in this many reserved bytes.
 inline constexpr std::size_t kReservedForMappings = 64 << 20;
 std::byte* reserved_for_mappings();
-void post(void* at, std::uint64_t value, std::size_t bytes);
+void bar_write(void* at, std::uint64_t value, std::size_t bytes);
 
-inline bool is_posted(const void* at) {
+inline bool is_in_bar(const void* at) {
   static const std::byte* const reserved = reserved_for_mappings();
   return static_cast<std::size_t>(static_cast<const std::byte*>(at) - reserved) < kReservedForMappings;
 }
@@ -41,7 +41,7 @@ class SimulatedRef {
   }
   void store(T value, std::memory_order) const {
     sim::may_turn();
-    if (sim::is_posted(&word_)) return sim::post(&word_, value, sizeof value);
+    if (sim::is_in_bar(&word_)) return sim::bar_write(&word_, value, sizeof value);
     word_ = value;
   }
   T exchange(T value, std::memory_order) const {

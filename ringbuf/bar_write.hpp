@@ -8,7 +8,7 @@
 ///
 /// Ordering table (scope: system)
 ///   label  operation          order    partner             data protected
-///   X1     host: post a word  release  C1, P2, T4, Q2, W2  what the host wrote, and read of a ring, before; in its
+///   X1     host: BAR write    release  C1, P2, T4, Q2, W2  what the host wrote, and read of a ring, before; in its
 ///                                                          memory or through the mapping
 
 #include "ringbuf/atomics.hpp"
@@ -34,7 +34,7 @@ inline void order_stores() {
 
 /// Stores a word through a mapping, on the host. One thread at a time stores each word, unless the caller says why not.
 template <class Atomics = SystemAtomics>
-inline void post(std::uint64_t* mapped_word, std::uint64_t value) {
+inline void bar_write(std::uint64_t* mapped_word, std::uint64_t value) {
   order_stores();
   typename Atomics::template Ref<std::uint64_t>(*mapped_word).store(value, kRelease);  // X1, pairs with C1, P2, T4, Q2,
                                                                                        // W2
