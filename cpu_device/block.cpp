@@ -245,8 +245,8 @@ void Block::yield() {
   if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
   if (++yields_ == kSpinYields) pool().note_spinning(+1);
   if (!has_unstarted() && ready_.empty() && converging_.empty()) return;
-  round_turns_ = 0;
-  round_waited_ns_ = kNoRound;
+  cycle_turns_ = 0;
+  cycle_waited_ns_ = kNoCycle;
   Thread& thread = *current_;
   ready_.push(thread);
   if (++idle_turns_ > 2 * ready_.size() && !has_unstarted()) release_converged();
@@ -255,18 +255,18 @@ void Block::yield() {
 
 void Block::relax(std::uint64_t waited_ns) {
   if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
-  ++round_turns_;
+  ++cycle_turns_;
   ++idle_turns_;
-  if (waited_ns < round_waited_ns_) round_waited_ns_ = waited_ns;
-  if (!has_unstarted() && round_turns_ > ready_.size()) {  // each thread that can run has had a turn, and waits
-    const std::uint64_t round_ns = round_waited_ns_;
-    round_turns_ = 0;
-    round_waited_ns_ = kNoRound;
+  if (waited_ns < cycle_waited_ns_) cycle_waited_ns_ = waited_ns;
+  if (!has_unstarted() && cycle_turns_ > ready_.size()) {  // each thread that can run has had a turn, and waits
+    const std::uint64_t cycle_ns = cycle_waited_ns_;
+    cycle_turns_ = 0;
+    cycle_waited_ns_ = kNoCycle;
     if (!converging_.empty()) {
       release_converged();
     } else {
-      note_waiting(round_ns);
-      back_off(round_ns, waiting_ ? pool().waiting_per_processor() : 0);
+      note_waiting(cycle_ns);
+      back_off(cycle_ns, waiting_ ? pool().waiting_per_processor() : 0);
     }
   }
   if (!has_unstarted() && ready_.empty()) return;

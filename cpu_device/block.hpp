@@ -119,7 +119,7 @@ class Block {
     unsigned at_barrier = 0;  ///< lanes that wait at the block's barrier
     unsigned in_calls = 0;    ///< lanes that are in a call of a group of lanes
   };
-  static constexpr std::uint64_t kNoRound = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kNoCycle = std::numeric_limits<std::uint64_t>::max();
 
   void reset(Launch& launch, std::uint64_t index);
   static void carry(Carrier& self);
@@ -136,7 +136,7 @@ class Block {
   void release_converged();
   void note_waiting(std::uint64_t waited_ns);
   bool has_unstarted() const { return next_unstarted_ < thread_count_; }
-  void progress() { round_turns_ = 0, round_waited_ns_ = kNoRound, idle_turns_ = 0; }
+  void progress() { cycle_turns_ = 0, cycle_waited_ns_ = kNoCycle, idle_turns_ = 0; }
 
   void check_lanes_calls(const char* does);
   void check_lanes_at_meeting();
@@ -176,8 +176,8 @@ class Block {
   std::uint64_t block_calls_ = 0;     ///< the largest Thread::block_calls
   const char* block_call_ = nullptr;  ///< name of the latest of these calls
 
-  unsigned round_turns_ = 0;  ///< number of relax() calls in a row, with nothing else between them
-  std::uint64_t round_waited_ns_ = kNoRound;
+  unsigned cycle_turns_ = 0;  ///< relax() calls in a row; in a cycle each thread that can run has a turn
+  std::uint64_t cycle_waited_ns_ = kNoCycle;
   unsigned idle_turns_ = 0;  ///< the same, but yield() calls count too
   unsigned yields_ = 0;      ///< number of yield() calls since the block began
   bool waiting_ = false;     ///< true if the pool was told that this block leaves its processor unused

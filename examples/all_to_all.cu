@@ -62,27 +62,27 @@ __global__ void exchange_all(Rank own) {
   if (block.thread_rank() == 0 && got != static_cast<std::int64_t>(bytes)) own.failed[peer] = got < 0 ? got : -EPROTO;
 }
 
-/// Returns word i of what `from` sends to `to` in a round.
-__device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i, unsigned round) {
-  return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | (i + round)) * 0x9E3779B97F4A7C15ull;
+/// Returns word i of what `from` sends to `to` in an iteration.
+__device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i, unsigned iteration) {
+  return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | (i + iteration)) * 0x9E3779B97F4A7C15ull;
 }
 
 /// Block i writes what rank i will receive.
-__global__ void fill(Rank own, unsigned round) {
+__global__ void fill(Rank own, unsigned iteration) {
   for (std::uint64_t i = threadIdx.x; i < own.words; i += blockDim.x)
-    own.out[blockIdx.x * own.words + i] = word_of(own.rank, blockIdx.x, i, round);
+    own.out[blockIdx.x * own.words + i] = word_of(own.rank, blockIdx.x, i, iteration);
 }
 
 /// Block i checks what has come from rank i.
-__global__ void check(Rank own, unsigned round) {
+__global__ void check(Rank own, unsigned iteration) {
   unsigned long long wrong = 0;
   for (std::uint64_t i = threadIdx.x; i < own.words && blockIdx.x != own.rank; i += blockDim.x)
-    wrong += own.in[blockIdx.x * own.words + i] != word_of(blockIdx.x, own.rank, i, round);
+    wrong += own.in[blockIdx.x * own.words + i] != word_of(blockIdx.x, own.rank, i, iteration);
   if (wrong != 0) atomicAdd(own.wrong, wrong);
 }
 
 struct Settings {
-  unsigned ranks = 4, rounds = 10, timeout_s = 30;
+  unsigned ranks = 4, repeat = 10, timeout_s = 30;
   int rank = -1;
   std::string peers;
   std::uint64_t bytes = 1 << 20;
@@ -139,8 +139,8 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
   }
   const gpusock::LaunchShape blocks{.grid = ranks, .block = kThreads};
   double seconds = 0;
-  for (unsigned round = 0; round < settings.rounds; ++round) {
-    gpusock::launch(context, blocks, fill, own, round);
+  for (unsigned iteration = 0; iteration < settings.repeat; ++iteration) {
+    gpusock::launch(context, blocks, fill, own, iteration);
     context.synchronize();
     const std::uint64_t start_ns = gpusock::clock_ns();
     gpusock::launch(context, blocks, exchange_all, own);
@@ -149,11 +149,11 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
     for (unsigned peer = 0; peer < ranks; ++peer) {
       throw_if(failed[peer], who + "exchanging with " + name_of(peer, peers[peer]));
     }
-    gpusock::launch(context, blocks, check, own, round);
+    gpusock::launch(context, blocks, check, own, iteration);
   }
   context.synchronize();
   if (wrong[0] != 0) throw std::runtime_error(who + std::to_string(wrong[0]) + " words are not what was sent");
-  const double sent = static_cast<double>(settings.bytes) * (ranks - 1) * settings.rounds;
+  const double sent = static_cast<double>(settings.bytes) * (ranks - 1) * settings.repeat;
   std::printf("rank %u: sent and received %.1f MB each, %.1f MB/s, all as it was sent\n", rank, sent / 1e6,
               sent / 1e6 / seconds);
 }
@@ -214,8 +214,8 @@ int main(int argc, char** argv) {
   arguments.number("--ranks", settings.ranks, "ranks in this process", 1, 64);
   arguments.number("--rank", settings.rank, "run this rank alone; needs --peers", 0, 63).shown_default("");
   arguments.text("--peers", settings.peers, "HOST:PORT of all ranks, with commas");
-  arguments.bytes("--bytes", settings.bytes, "what each rank sends to each other one in a round", 8, 256 << 20);
-  arguments.number("--rounds", settings.rounds, "how many times", 1, 1'000'000);
+  arguments.bytes("--bytes", settings.bytes, "what each rank sends to each other one in an iteration", 8, 256 << 20);
+  arguments.number("--repeat", settings.repeat, "how many times", 1, 1'000'000);
   arguments.number("--timeout-s", settings.timeout_s,
                    "seconds for the other ranks to come, and for each exchange with one", 1, 3600);
   arguments.check([&] { return problem_of(settings); });

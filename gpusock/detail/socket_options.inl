@@ -22,7 +22,7 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 /// Sets an option and publishes the socket's options. Returns 0, -EBADF if the socket was closed, or -EINVAL. Takes the
 /// lock of the socket's requests, as write_request().
 GPUSOCK_FN_APART inline int write_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
-                                        std::int64_t value) {
+                                         std::int64_t value) {
   DeviceRef options(slot.options);
   lock(side, slot.request_lock);
   const bool open = !closed(slot, socket);

@@ -9,9 +9,9 @@
 namespace gpusock::proxy {
 namespace {
 
-/// There are several rounds, as a copy that starts in one may have ended in the next. There are few, so that one
+/// There are several iterations, as a copy that starts in one may have ended in the next. There are few, so that one
 /// connection does not keep the step from the others.
-constexpr int kRoundsPerCall = 8;
+constexpr int kIterationsPerCall = 8;
 
 /// The rings that the link works on: it has words of its own in place of those that callers use.
 table::RingPair with_own_words(table::RingPair host, const table::RingPair& callers, std::uint64_t& tx_committed,
@@ -38,12 +38,12 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, 
           host.rx.start) {}
 
 bool MirroredLink::progress() {
-  int rounds = 0;
-  while (rounds < kRoundsPerCall && move()) ++rounds;
-  return rounds != 0;
+  int iterations = 0;
+  while (iterations < kIterationsPerCall && move()) ++iterations;
+  return iterations != 0;
 }
 
-/// Does one round: the copies in both directions, and the link's progress between them.
+/// Does one iteration: the copies in both directions, and the link's progress between them.
 bool MirroredLink::move() {
   if (failed_) return false;
   bool moved = out_.step();

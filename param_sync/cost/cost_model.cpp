@@ -31,7 +31,7 @@ struct InTurn {
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts) {
   Costs costs;
   costs.chunks = schedule.chunks;
-  costs.rounds = counts.rounds;
+  costs.depth = counts.depth;
   std::vector<double> sent(counts.ranks.size()), received(counts.ranks.size());  // messages
   double messages = 0, chunks = 0;
   for (const schedule::Edge& edge : counts.edges) {
@@ -47,7 +47,7 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
     if (port > costs.port_chunks) {
       costs.port_chunks = port;
       costs.messages = std::max(sent[rank], received[rank]);
-      costs.waiting_rounds = std::max(0, counts.rounds - work.sending_rounds);
+      costs.waiting_levels = std::max(0, counts.depth - work.sending_levels);
     }
     for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {
       const InTurn in_turn(lane);
@@ -55,20 +55,20 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       costs.lane_chunks = in_turn.chunks;
       costs.lane_messages = in_turn.messages;
     }
-    if (sent[rank] > 0) {  // messages of different rounds follow each other, whatever their lanes
-      const double rounds_chunks = static_cast<double>(work.sent) / sent[rank] * work.sending_rounds;
-      if (rounds_chunks > costs.lane_chunks) {
-        costs.lane_chunks = rounds_chunks;
-        costs.lane_messages = work.sending_rounds;
+    if (sent[rank] > 0) {  // messages of different levels follow each other, whatever their lanes
+      const double levels_chunks = static_cast<double>(work.sent) / sent[rank] * work.sending_levels;
+      if (levels_chunks > costs.lane_chunks) {
+        costs.lane_chunks = levels_chunks;
+        costs.lane_messages = work.sending_levels;
       }
     }
     if (work.messages_reduced == 0) continue;
-    // A rank adds a message while the next ones of the round arrive. Only the last addition of a round takes time of
+    // A rank adds a message while the next ones of the level arrive. Only the last addition of a level takes time of
     // its own.
     const double each = static_cast<double>(work.reduced) / static_cast<double>(work.messages_reduced);
-    costs.reduced_chunks = std::max(costs.reduced_chunks, each * work.reducing_rounds);
+    costs.reduced_chunks = std::max(costs.reduced_chunks, each * work.reducing_levels);
     for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {
-      double lane_messages = -work.reducing_rounds, lane_chunks = -each * work.reducing_rounds;
+      double lane_messages = -work.reducing_levels, lane_chunks = -each * work.reducing_levels;
       for (const schedule::Op& op : lane) {
         lane_messages += op.reduces() ? 1 : 0;
         lane_chunks += op.reduces() ? op.count : 0;
@@ -100,11 +100,11 @@ double Terms::seconds(const NetworkModel& model) const {
 
 Terms terms_of(const Costs& costs, double bytes, const NetworkModel& model) {
   const double chunk = bytes / costs.chunks, message = chunk * costs.message_chunks;
-  const Terms chain{static_cast<double>(costs.rounds), costs.lane_messages, costs.lane_chunks * chunk,
+  const Terms chain{static_cast<double>(costs.depth), costs.lane_messages, costs.lane_chunks * chunk,
                     costs.reduced_chunks * chunk};
-  const Terms port{static_cast<double>(std::min(costs.rounds, costs.waiting_rounds + 2)), costs.messages,
+  const Terms port{static_cast<double>(std::min(costs.depth, costs.waiting_levels + 2)), costs.messages,
                    costs.port_chunks * chunk, 0};
-  const double waiting = costs.waiting_rounds;
+  const double waiting = costs.waiting_levels;
   const Terms hops{0, waiting, waiting * message, waiting * message};
   const Terms excess{0, -costs.hidden_messages, -costs.hidden_chunks * chunk, costs.hidden_chunks * chunk};
   Terms sum = chain.seconds(model) >= port.seconds(model) ? chain : port;

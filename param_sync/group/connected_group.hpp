@@ -18,7 +18,8 @@ namespace param_sync {
 /// Indices in the executor's list of schedules. The broadcast from root r has index kBroadcast + r.
 enum GroupSchedule : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, kBroadcast };
 
-/// Without measure(), sums of at most this size take the scheme with fewer rounds, as rounds then cost more than bytes.
+/// Without measure(), sums of at most this size take the scheme with the least depth, as latency then costs more than
+/// bytes.
 inline constexpr std::size_t kSmallFloats = 8 << 10;
 
 /// Returns up to how many floats the scheme for small tensors is taken. `sizes` ascend; both schemes were timed at

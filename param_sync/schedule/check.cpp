@@ -86,19 +86,19 @@ struct Completed {
   std::vector<int> waiting;  ///< lanes that wait for the op to complete
 };
 
-/// The rounds in which a rank sends, or in which it adds.
-class Rounds {
+/// The levels at which a rank sends, or at which it adds. A level is the messages of one depth.
+class Levels {
  public:
-  void add(int round) {
-    if (rounds_.empty() || rounds_.back() != round) rounds_.push_back(round);
+  void add(int level) {
+    if (levels_.empty() || levels_.back() != level) levels_.push_back(level);
   }
   int count() {
-    std::sort(rounds_.begin(), rounds_.end());
-    return static_cast<int>(std::unique(rounds_.begin(), rounds_.end()) - rounds_.begin());
+    std::sort(levels_.begin(), levels_.end());
+    return static_cast<int>(std::unique(levels_.begin(), levels_.end()) - levels_.begin());
   }
 
  private:
-  std::vector<int> rounds_;  // may have duplicates
+  std::vector<int> levels_;  // may have duplicates
 };
 
 /// Thrown if the clocks know no order between two ops.
@@ -160,7 +160,7 @@ class CheckedRun {
   std::vector<Uses> uses_;          // by rank and chunk
   std::vector<Completed> awaited_;  // ops that an `after` names
   std::vector<int> ready_;
-  std::vector<Rounds> sending_rounds_, reducing_rounds_;  // by rank
+  std::vector<Levels> sending_levels_, reducing_levels_;  // by rank
   Counts counts_;
 };
 
@@ -199,8 +199,8 @@ CheckedRun::CheckedRun(const Schedule& schedule, Known known) : schedule_(schedu
   awaited_.resize(static_cast<std::size_t>(awaited));
   uses_.resize(static_cast<std::size_t>(schedule.nodes()) * static_cast<std::size_t>(schedule.chunks));
   counts_.ranks.resize(schedule.ranks.size());
-  sending_rounds_.resize(schedule.ranks.size());
-  reducing_rounds_.resize(schedule.ranks.size());
+  sending_levels_.resize(schedule.ranks.size());
+  reducing_levels_.resize(schedule.ranks.size());
 }
 
 int CheckedRun::channel(int from, int to, int number) {
@@ -295,7 +295,7 @@ bool CheckedRun::step_receiving(LaneState& lane) {
     if (known_ == Known::across_ranks) join(lane.clock, in.clock);
     if (op.reduces()) {
       ++work(lane).messages_reduced;
-      reducing_rounds_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
+      reducing_levels_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
     }
   }
   if (lane.at_last_chunk() && known_ == Known::across_ranks) join(lane.past, in.ended);
@@ -319,7 +319,7 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
       ++out.clock[in_clock(self(lane).lane)];  // a lane that gets the message may rely on this op
     }
     ++out.messages;
-    sending_rounds_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
+    sending_levels_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
   }
   if (lane.at_last_chunk() && known_ == Known::across_ranks) {
     out.ended = lane.past;
@@ -377,7 +377,7 @@ void CheckedRun::complete(LaneState& lane) {
   lane.done = 0;
   ++lane.clock[in_clock(id.lane)];
   ++lane.past[in_clock(id.lane)];
-  counts_.rounds = std::max(counts_.rounds, lane.depth);
+  counts_.depth = std::max(counts_.depth, lane.depth);
   const int awaited = lane.awaited[static_cast<std::size_t>(id.index)];
   if (awaited == kNobody) return;
   Completed& left = awaited_[static_cast<std::size_t>(awaited)];
@@ -456,8 +456,8 @@ Counts CheckedRun::run() {
   }
   for (const auto& [ends, edge] : edges) counts_.edges.push_back(edge);
   for (std::size_t rank = 0; rank < counts_.ranks.size(); ++rank) {
-    counts_.ranks[rank].sending_rounds = sending_rounds_[rank].count();
-    counts_.ranks[rank].reducing_rounds = reducing_rounds_[rank].count();
+    counts_.ranks[rank].sending_levels = sending_levels_[rank].count();
+    counts_.ranks[rank].reducing_levels = reducing_levels_[rank].count();
   }
   return std::move(counts_);
 }

@@ -26,15 +26,15 @@ struct Work {
   std::uint64_t reads = 0;             ///< chunks read from its own memory (arriving chunks are read from the ring)
   std::uint64_t writes = 0;            ///< chunks written to its own memory
   std::uint64_t messages_reduced = 0;  ///< messages whose chunks it adds
-  int sending_rounds = 0;              ///< number of rounds in which it sends
-  int reducing_rounds = 0;             ///< number of rounds in which it adds
+  int sending_levels = 0;              ///< number of levels at which it sends
+  int reducing_levels = 0;             ///< number of levels at which it adds
   /// True if all members are equal.
   bool operator==(const Work&) const = default;
 };
 
 /// The costs of a schedule.
 struct Counts {
-  int rounds = 0;           ///< length of the longest chain of messages, each sent after the one before it arrived
+  int depth = 0;            ///< length of the longest chain of messages, each sent after the one before it arrived
   std::vector<Edge> edges;  ///< edges that carry messages, sorted by `from`, then `to`
   std::vector<Work> ranks;  ///< work, by rank
 

@@ -12,7 +12,7 @@ namespace {
 // Sizes in bytes, rounded up to what the allocator takes.
 constexpr std::uint64_t kUsesBytes = 64;    // a chunk at a rank: the op that wrote it, and an empty list of readers
 constexpr std::uint64_t kReaderBytes = 16;  // an entry of that list, which doubles when it grows
-constexpr std::uint64_t kOpBytes = 64;      // an op: its channels, its number among awaited ops, its rounds
+constexpr std::uint64_t kOpBytes = 64;      // an op: its channels, its number among awaited ops, its level
 constexpr std::uint64_t kLaneBytes = 384;
 constexpr std::uint64_t kChannelBytes = 384;
 constexpr std::uint64_t kAwaitedBytes = 128;

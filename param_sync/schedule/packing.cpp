@@ -42,7 +42,7 @@ class Growth {
     const auto before = rest_;
     Tree tree(index_of(nodes_), kNobody);
     std::vector<int> reached{0};
-    for (std::size_t i = 0; i < reached.size(); ++i) {  // nodes near the root first: flat trees take fewer rounds
+    for (std::size_t i = 0; i < reached.size(); ++i) {  // nodes near the root first: flat trees are less deep
       const int from = reached[i];
       for (const int to : neighbours_[index_of(from)]) {
         if (to == 0 || tree[index_of(to)] != kNobody || rest_[index_of(from)][index_of(to)] < width) continue;

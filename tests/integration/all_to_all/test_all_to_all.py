@@ -37,7 +37,7 @@ class AllToAll(unittest.TestCase):
     def test_all_ranks_of_one_process_get_what_was_sent_to_them(self):
         for ranks, size in ((1, "64K"), (2, "8"), (3, "40K"), (5, "16392")):
             with self.subTest(ranks=ranks, size=size):
-                done = run(self.program, "--ranks", str(ranks), "--bytes", size, "--rounds", "3")
+                done = run(self.program, "--ranks", str(ranks), "--bytes", size, "--repeat", "3")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual(done.stdout.count("all as it was sent"), ranks, done.stdout)
 

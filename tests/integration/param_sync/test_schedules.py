@@ -87,7 +87,7 @@ class Schedules(unittest.TestCase):
     def test_a_schedule_is_printed(self):
         status, out, _ = run("schedule", "--scheme", "ring", "--nodes", 3)
         self.assertEqual(status, 0)
-        self.assertIn("ring: all_reduce of 3 chunks, 3 ranks; 4 rounds, 12 messages, 12 chunks sent, 4 by the busiest rank\n", out)
+        self.assertIn("ring: all_reduce of 3 chunks, 3 ranks; depth 4, 12 messages, 12 chunks sent, 4 by the busiest rank\n", out)
         self.assertIn("  lane 0 op 1: send of chunk 2 to rank 1, after op 0 of lane 1\n", out)
         self.assertTrue(out.endswith("the checker finds it right\n"))
 
@@ -196,14 +196,14 @@ class Schedules(unittest.TestCase):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             table[cells[0].strip("`")] = cells[1:3]
         self.assertEqual(sorted(table), sorted(rows))
-        for scheme, (rounds, rounds_of, bytes_sent, bytes_of) in rows.items():
-            self.assertEqual(table[scheme], [rounds, bytes_sent], scheme)
-            for nodes in (2, 3, 4, 5, 6, 7, 8, 12, 16, 17) if rounds_of else ():
+        for scheme, (depth, depth_of, bytes_sent, bytes_of) in rows.items():
+            self.assertEqual(table[scheme], [depth, bytes_sent], scheme)
+            for nodes in (2, 3, 4, 5, 6, 7, 8, 12, 16, 17) if depth_of else ():
                 chunks = 16 * nodes
                 status, out, error = run("schedule", "--scheme", scheme, "--nodes", nodes, "--chunks", chunks, "--svg", self.folder / "drawn.svg")
                 self.assertEqual(status, 0, error)
-                counted = [int(number) for number in re.search(r"; (\d+) rounds, \d+ messages, (\d+) chunks sent, (\d+) by", out).groups()]
-                least, most = rounds_of(nodes)
+                counted = [int(number) for number in re.search(r"; depth (\d+), \d+ messages, (\d+) chunks sent, (\d+) by", out).groups()]
+                least, most = depth_of(nodes)
                 self.assertTrue(least <= counted[0] <= most, (scheme, nodes, counted, least, most))
                 least, most = bytes_of(nodes)
                 self.assertTrue(least * chunks - 1.01 <= counted[2] <= most * chunks + 1.01, (scheme, nodes, counted, least, most))
@@ -323,7 +323,7 @@ class Schedules(unittest.TestCase):
         file.write_text(json.dumps({"version": 1, "nodes": 3, "links": [{"a": 0, "b": 1, "bandwidth": 5}, {"a": 1, "b": 2, "bandwidth": 5}]}))
         status, out, _ = run("schedule", "--scheme", "blink", "--topology", file, "--chunks", 10)
         self.assertEqual(status, 0)
-        self.assertIn("blink: all_reduce of 10 chunks, 3 ranks; 4 rounds, 40 messages", out)
+        self.assertIn("blink: all_reduce of 10 chunks, 3 ranks; depth 4, 40 messages", out)
         file.write_text(json.dumps({"version": 1, "nodes": 3, "links": [{"a": 0, "b": 1, "bandwidth": 5}]}))
         status, _, error = run("schedule", "--scheme", "blink", "--topology", file)
         self.assertEqual((status, error), (1, f"param_sync: {file}: the topology: no links lead from node 0 to 2\n"))
@@ -348,7 +348,7 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 0)
         lines = [line.split() for line in out.splitlines()]
         ring = lines[1].index("ring") + 1
-        self.assertAlmostEqual(float(lines[3][ring]), 14 * (0.1 + 2.097152), places=2)  # 16 MiB / 8 in each of 14 rounds
+        self.assertAlmostEqual(float(lines[3][ring]), 14 * (0.1 + 2.097152), places=2)  # 16 MiB / 8 at each of 14 levels
         for size, _, _, auto, _, _, rule in lines[-3:-1]:
             self.assertIn(size, ("1K", "16M"))
             self.assertLessEqual(float(auto), float(rule))
@@ -388,7 +388,7 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 0, error)
         self.assertEqual([line.split()[-1] for line in out.splitlines() if line.startswith("priority")], ["141.1"])
         self.assertEqual([line.split()[1] for line in out.splitlines() if line.startswith("fc")], ["sfb"] * 3)
-        self.assertIn("sfb: all_gather of 4 chunks, 4 ranks; 1 rounds, 12 messages", run("schedule", "--scheme", "sfb")[1])
+        self.assertIn("sfb: all_gather of 4 chunks, 4 ranks; depth 1, 12 messages", run("schedule", "--scheme", "sfb")[1])
         self.assertIn("adam-fc: parameter_server", run("schedule", "--scheme", "adam-fc")[1])
 
     def test_misuse_is_told(self):

@@ -49,7 +49,7 @@ TEST(LayerSchemes, HybridCountsTheBytesOfTheBusiestNode) {
   }
 }
 
-// Where latency is all, few rounds win; where bytes are, few bytes; where making gradients of factors costs nothing,
+// Where latency is all, little depth wins; where bytes are, few bytes; where making gradients of factors costs nothing,
 // factors.
 TEST(LayerSchemes, AutoTakesWhatIsCheapestAtThePrices) {
   Config config = with_scheme("auto", 1);
@@ -57,7 +57,7 @@ TEST(LayerSchemes, AutoTakesWhatIsCheapestAtThePrices) {
   config.prices = {1000, 0, 1000, 1000, 1e9};
   const Layout layout = make_layout(std::vector<std::uint32_t>{784, 128}, config.nodes);
   const LayerScheme by_latency = choose_schemes(config, layout).front();
-  EXPECT_EQ(by_latency.scheme, "sfb") << by_latency.why;  // one round
+  EXPECT_EQ(by_latency.scheme, "sfb") << by_latency.why;  // depth 1
   config.prices.multiply_adds = 1e-3;
   const LayerScheme by_rebuild = choose_schemes(config, layout).front();
   EXPECT_NE(by_rebuild.scheme, "sfb");

@@ -43,7 +43,7 @@ TEST(Check, CountsWhatAScheduleCosts) {
   const Schedule pair = by_hand(
       1, {{{receive(Kind::recv_reduce, 0, 1), send(0, 1)}}, {{send(0, 0), receive(Kind::recv, 0, 0)}}});
   const Counts counts = check(pair);
-  EXPECT_EQ(counts.rounds, 2);
+  EXPECT_EQ(counts.depth, 2);
   EXPECT_EQ(counts.edges, (std::vector<Edge>{{0, 1, 1, 1}, {1, 0, 1, 1}}));
   EXPECT_EQ(counts.ranks, (std::vector<Work>{{1, 1, 1, 2, 1, 1, 1, 1}, {1, 1, 0, 1, 1, 0, 1, 0}}));
 }
@@ -187,7 +187,7 @@ TEST(Check, ASignalOrdersOpsAndMovesNoChunk) {
           {{receive(Kind::recv_reduce, 0, 0), signal_back}, {receive(Kind::recv_reduce, 0, 2), send(0, 0), send(0, 2)}},
           {{await_back, send(0, 1)}, {receive(Kind::recv, 0, 1, {{0, 1}})}}});
   const Counts counts = check(right);
-  EXPECT_EQ(counts.rounds, 4);
+  EXPECT_EQ(counts.depth, 4);
   EXPECT_EQ(counts.edges, (std::vector<Edge>{{0, 1, 1, 1}, {1, 0, 1, 1}, {1, 2, 2, 1}, {2, 1, 1, 1}}));
   Schedule unordered = right;
   unordered.ranks[1].lanes[0].pop_back();

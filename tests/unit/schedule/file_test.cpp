@@ -37,7 +37,7 @@ TEST(ScheduleFile, EveryFieldIsRead) {
   ASSERT_EQ(schedule.nodes(), 2);
   EXPECT_EQ(schedule.ranks[0].lanes[0][0], (Op{Kind::recv_reduce, 0, 3, 1, kNobody, 0, {}}));
   EXPECT_EQ(schedule.ranks[1].lanes[1][0], (Op{Kind::recv, 0, 3, 0, kNobody, 0, {{0, 0}}}));
-  EXPECT_EQ(check(schedule).rounds, 2);
+  EXPECT_EQ(check(schedule).depth, 2);
 }
 
 TEST(ScheduleFile, WhatIsWrittenIsReadAgain) {

@@ -109,7 +109,7 @@ TEST(Generators, MeshAndEvenServersSendEachPartOnceAndEachResultOnce) {
     for (const int nodes : kNodes) {
       const Counts counts = counts_of(scheme, nodes, 2 * nodes);
       expect_each_sends(counts, 2 * (nodes - 1) * 2);
-      EXPECT_EQ(counts.rounds, nodes > 1 ? 2 : 0);
+      EXPECT_EQ(counts.depth, nodes > 1 ? 2 : 0);
       EXPECT_EQ(counts.edges.size(), static_cast<std::size_t>(nodes * (nodes - 1)));
     }
   }
@@ -119,7 +119,7 @@ TEST(Generators, RingIsAsPatarasukAndYuan) {
   for (const int nodes : kNodes) {
     const Counts counts = counts_of("ring", nodes, 3 * nodes);
     expect_each_sends(counts, 2 * (nodes - 1) * 3);
-    EXPECT_EQ(counts.rounds, 2 * (nodes - 1));
+    EXPECT_EQ(counts.depth, 2 * (nodes - 1));
     for (const Edge& edge : counts.edges) {
       EXPECT_EQ(edge.to, (edge.from + 1) % nodes);
       EXPECT_EQ(edge.messages, static_cast<std::uint64_t>(2 * (nodes - 1)));
@@ -136,7 +136,7 @@ TEST(Generators, SegmentedRingSendsTheSameInSmallMessagesAndReadsOnce) {
       request.chunks = 4 * nodes;
       const Counts counts = counts_of(generate("ring:segmented", request));
       expect_each_sends(counts, 2 * (nodes - 1) * 4);
-      EXPECT_EQ(counts.rounds, 2 * (nodes - 1) * ((4 + lanes - 1) / lanes)) << nodes;
+      EXPECT_EQ(counts.depth, 2 * (nodes - 1) * ((4 + lanes - 1) / lanes)) << nodes;
       for (const Edge& edge : counts.edges) EXPECT_EQ(edge.messages, edge.chunks);
       // One's own data is read once, whatever it is added to; the rest comes from the ring.
       for (const Work& work : counts.ranks)
@@ -148,7 +148,7 @@ TEST(Generators, SegmentedRingSendsTheSameInSmallMessagesAndReadsOnce) {
 TEST(Generators, ChainSendsEachChunkUpAndDownOnce) {
   for (const int nodes : kNodes) {
     const Counts counts = counts_of("chain", nodes, 5);
-    EXPECT_EQ(counts.rounds, 2 * (nodes - 1));
+    EXPECT_EQ(counts.depth, 2 * (nodes - 1));
     for (int rank = 0; rank < nodes; ++rank) {
       const int neighbours = (rank > 0) + (rank < nodes - 1);
       EXPECT_EQ(counts.ranks[static_cast<std::size_t>(rank)].sent, static_cast<std::uint64_t>(5 * neighbours));
@@ -163,7 +163,7 @@ TEST(Generators, HalvesOfTheRingAndBroadcastsSendTheLeast) {
       const Counts counts = counts_of(gathers ? ring_all_gather(nodes, 3 * nodes)
                                               : ring_reduce_scatter(nodes, 3 * nodes));
       expect_each_sends(counts, (nodes - 1) * 3);
-      EXPECT_EQ(counts.rounds, nodes - 1);
+      EXPECT_EQ(counts.depth, nodes - 1);
     }
     for (const int chunks : {1, nodes + 1}) {  // not each rank has a part
       counts_of(ring_all_gather(nodes, chunks));
@@ -171,7 +171,7 @@ TEST(Generators, HalvesOfTheRingAndBroadcastsSendTheLeast) {
     }
     for (const int root : {0, nodes / 2, nodes - 1}) {
       const Counts counts = counts_of(chain_broadcast(nodes, 4, root));
-      EXPECT_EQ(counts.rounds, nodes - 1);
+      EXPECT_EQ(counts.depth, nodes - 1);
       EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(4 * (nodes - 1)));
       EXPECT_EQ(counts.chunks_sent_max(), nodes > 1 ? 4u : 0u);
     }
@@ -235,10 +235,10 @@ Schedule in_passes(const Schedule& one, int passes) {
 TEST(Generators, APassOfTheMeshOrTheRingBeginsBeforeTheOneBeforeItHasEnded) {
   for (const int nodes : {2, 3, 8}) {
     for (const int passes : {1, 2, 5}) {
-      EXPECT_EQ(counts_of(in_passes(generate("mesh", {.nodes = nodes}), passes)).rounds, 2) << nodes;
+      EXPECT_EQ(counts_of(in_passes(generate("mesh", {.nodes = nodes}), passes)).depth, 2) << nodes;
       // A rank sends the first part of the next pass when it has sent the last part of this one, for which it waited
       // for all but one.
-      EXPECT_EQ(counts_of(in_passes(generate("ring", {.nodes = nodes}), passes)).rounds,
+      EXPECT_EQ(counts_of(in_passes(generate("ring", {.nodes = nodes}), passes)).depth,
                 2 * (nodes - 1) + (passes - 1) * (nodes - 2))
           << nodes << " nodes, " << passes << " passes";
     }
@@ -250,7 +250,7 @@ TEST(Generators, HalvingDoublingIsAsRabenseifner) {
     const int power = 1 << log2_floor(nodes);
     const Counts counts = counts_of("rhd", nodes, power);
     expect_least_traffic(counts, nodes, power);
-    EXPECT_EQ(counts.rounds, 2 * log2_floor(nodes) + (power < nodes ? 2 : 0)) << nodes;
+    EXPECT_EQ(counts.depth, 2 * log2_floor(nodes) + (power < nodes ? 2 : 0)) << nodes;
     if (power == nodes) expect_each_sends(counts, 2 * (nodes - 1));
   }
 }
@@ -262,7 +262,7 @@ TEST(Generators, ButterflyIsRecursiveDoubling) {
     // A chain of all exchanges flips all bits of an index. It begins with a rank's data given away and ends with a
     // result got back only where both indices have such a rank, of which there are P - 2^k.
     const int pairs = nodes - power, more = pairs == 0 ? 0 : 2 * pairs > power ? 2 : 1;
-    EXPECT_EQ(counts.rounds, log2_floor(nodes) + more) << nodes;
+    EXPECT_EQ(counts.depth, log2_floor(nodes) + more) << nodes;
     EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(3 * (power * log2_floor(nodes) + 2 * (nodes - power))));
   }
 }
@@ -271,10 +271,10 @@ TEST(Generators, TreesAreAsHighAsTheirLogarithms) {
   for (const int nodes : kNodes) {
     const Counts one = counts_of("tree:binary", nodes, 5);
     expect_least_traffic(one, nodes, 5);
-    EXPECT_EQ(one.rounds, 2 * log2_floor(nodes)) << nodes;
+    EXPECT_EQ(one.depth, 2 * log2_floor(nodes)) << nodes;
     const Counts two = counts_of("tree:double-binary", nodes, 6);
     expect_least_traffic(two, nodes, 6);
-    EXPECT_EQ(two.rounds, nodes == 1 ? 0 : 2 * log2_ceil(nodes)) << nodes;
+    EXPECT_EQ(two.depth, nodes == 1 ? 0 : 2 * log2_ceil(nodes)) << nodes;
     EXPECT_LE(two.chunks_sent_max(), 2U * 6) << nodes;  // half of 3 up and down in one tree, half of 1 in the other
   }
 }
@@ -320,9 +320,9 @@ TEST(Generators, SplitStreamsTreesAreHeaps) {
       level *= arity;
       ++levels;
     }
-    EXPECT_LE(counts.rounds, 2 * levels + 2) << nodes;  // groups that are larger have smaller arity: a level more at
-                                                        // most
-    EXPECT_GE(counts.rounds, 2 * levels) << nodes;
+    EXPECT_LE(counts.depth, 2 * levels + 2) << nodes;  // groups that are larger have smaller arity: a level more at
+                                                       // most
+    EXPECT_GE(counts.depth, 2 * levels) << nodes;
   }
 }
 
@@ -336,7 +336,7 @@ TEST(Generators, HierarchyIsThreeAllReducesPhases) {
       const Counts counts = counts_of(schedule);
       const int groups = (nodes + group - 1) / group;
       expect_least_traffic(counts, nodes, schedule.chunks);
-      EXPECT_EQ(counts.rounds, (std::min(group, nodes) > 1 ? 2 : 0) + 2 * (groups - 1)) << nodes << " in " << group;
+      EXPECT_EQ(counts.depth, (std::min(group, nodes) > 1 ? 2 : 0) + 2 * (groups - 1)) << nodes << " in " << group;
       if (nodes % group != 0) continue;
       // 2 (g - 1) / g of the data within the group, 2 (G - 1) / (G g) between groups; there are g G chunks.
       expect_each_sends(counts, 2 * (group - 1) * groups + 2 * (groups - 1));
@@ -358,7 +358,7 @@ TEST(Generators, BytePsReachesItsOptimum) {
       EXPECT_EQ(schedule.nodes(), workers + extra);
       const Counts counts = counts_of(schedule);
       expect_each_sends(counts, 2 * workers * (workers - 1) / unit);  // the paper's time, with B = 1
-      EXPECT_EQ(counts.rounds, workers > 1 ? 2 : 0);
+      EXPECT_EQ(counts.depth, workers > 1 ? 2 : 0);
     }
   }
 }
@@ -368,7 +368,7 @@ TEST(Generators, ParameterServerSendsARangeToItsOwnerOnce) {
     const int chunks = 8 * nodes;
     const Counts counts = counts_of("ps", nodes, chunks);
     expect_least_traffic(counts, nodes, chunks);
-    EXPECT_EQ(counts.rounds, nodes > 1 ? 2 : 0);
+    EXPECT_EQ(counts.depth, nodes > 1 ? 2 : 0);
     std::vector<int> ranks(static_cast<std::size_t>(nodes));
     std::iota(ranks.begin(), ranks.end(), 0);
     const ConsistentHash hash(ranks);
@@ -406,7 +406,7 @@ TEST(Generators, CreditsBoundTheSendersOfAnOwnerAndTheirWait) {
         EXPECT_EQ(counts.chunks_sent(), without.chunks_sent());
         EXPECT_EQ(counts.chunks_sent_max(), without.chunks_sent_max());
         if (scheme == "ps:even") {
-          EXPECT_EQ(counts.rounds, 2 * ((nodes - 1 + credits - 1) / credits) + 1) << nodes << credits;
+          EXPECT_EQ(counts.depth, 2 * ((nodes - 1 + credits - 1) / credits) + 1) << nodes << credits;
         }
       }
     }

@@ -32,7 +32,7 @@ void expect_near(double value, double wanted, const std::string& what) {
   EXPECT_NEAR(value, wanted, 1e-9 * wanted) << what;
 }
 
-/// T = R (alpha + S (1 / B + 1 / C)), where S is what is sent in each of R rounds; those that do not add have no 1 / C.
+/// T = D (alpha + S (1 / B + 1 / C)), where S is what is sent at each of D levels; those that do not add have no 1 / C.
 TEST(Simulation, TakesAsLongAsTheClosedForms) {
   const NetworkModel m = network();
   const double bytes = 8 * kMegabyte, hop = m.latency_s + m.overhead_s;

@@ -115,19 +115,19 @@ TEST(Traffic, OfOneScheduleTakesAsLongAsItsSimulation) {
   }
 }
 
-TEST(Factors, BytesAndRoundsAreTheClosedForms) {
+TEST(Factors, BytesAndDepthsAreTheClosedForms) {
   for (int nodes = 1; nodes <= 17; ++nodes) {
     Request request;
     request.nodes = nodes;
     const Schedule broadcast = generate("sfb", request);
     const schedule::Counts counts = check(broadcast);
-    EXPECT_EQ(counts.rounds, nodes > 1 ? 1 : 0);
+    EXPECT_EQ(counts.depth, nodes > 1 ? 1 : 0);
     EXPECT_EQ(counts.chunks_sent_max(), static_cast<std::uint64_t>(nodes - 1));  // its chunk, to each other
     for (int owner = 0; owner < nodes; ++owner) {
       request.owner = owner;
       const Schedule server = generate("adam-fc", request);
       const schedule::Counts server_counts = check(server);
-      EXPECT_EQ(server_counts.rounds, nodes > 1 ? 2 : 0);
+      EXPECT_EQ(server_counts.depth, nodes > 1 ? 2 : 0);
       EXPECT_EQ(server_counts.ranks[static_cast<std::size_t>(owner)].sent,
                 static_cast<std::uint64_t>((nodes - 1) * server.chunks));
       EXPECT_EQ(check(schedule::factor_gather(nodes, nodes, owner)).chunks_sent(),

@@ -132,8 +132,8 @@ TEST(Fit, PricesAreNotNegative) {
 /// What the fit takes is the cheapest by its prices; what it loses is said by other times than those that it has seen.
 TEST(Fit, RegretIsThatOfTheChoiceByLaterMeasurements) {
   Costs few, many;
-  few.rounds = 1;
-  many.rounds = 2;
+  few.depth = 1;
+  many.depth = 2;
   Fit fit;
   fit.network.latency_s = 1;
   const std::vector<Measurement> later{

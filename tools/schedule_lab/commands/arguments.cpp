@@ -154,9 +154,9 @@ std::string summary(const Schedule& schedule, const Counts& counts) {
   const std::string sums = schedule.workers == schedule.nodes()
                                ? ""
                                : fmt::format(", {} of them only sum", schedule.nodes() - schedule.workers);
-  return fmt::format("{}: {} of {} chunks, {} ranks{}; {} rounds, {} messages, {} chunks sent, {} by the busiest rank",
-                     schedule.scheme, to_string(schedule.result), schedule.chunks, schedule.nodes(), sums,
-                     counts.rounds, messages, counts.chunks_sent(), counts.chunks_sent_max());
+  return fmt::format("{}: {} of {} chunks, {} ranks{}; depth {}, {} messages, {} chunks sent, {} by the busiest rank",
+                     schedule.scheme, to_string(schedule.result), schedule.chunks, schedule.nodes(), sums, counts.depth,
+                     messages, counts.chunks_sent(), counts.chunks_sent_max());
 }
 
 std::string problem_of_floats(const std::string& option, std::uint64_t bytes) {

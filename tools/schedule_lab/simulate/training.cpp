@@ -40,7 +40,7 @@ struct Node {
 };
 
 /// The exchange of a bucket in one step.
-struct Round {
+struct BucketExchange {
   std::vector<std::size_t> exchanges;
   std::vector<std::size_t> units_left;  // by rank
 };
@@ -79,9 +79,9 @@ class Training : public TrafficListener {
   const TrainingSettings& settings_;
   Buckets buckets_;
   std::vector<Node> nodes_;
-  std::map<std::pair<int, int>, Round> rounds_;  // by step and bucket
-  std::vector<std::pair<int, int>> round_of_;    // by exchange
-  std::vector<double> starts_;                   // by step: when the last node begins it
+  std::map<std::pair<int, int>, BucketExchange> bucket_exchanges_;  // by step and bucket
+  std::vector<std::pair<int, int>> bucket_exchange_of_;             // by exchange
+  std::vector<double> starts_;                                      // by step: when the last node begins it
   Traffic traffic_;
 };
 
@@ -156,17 +156,17 @@ void Training::gradient_made(int rank, int layer) {
 
 /// Called when the rank has its part of a bucket. The first rank that has its part begins the exchange.
 void Training::start_exchange(int rank, int bucket) {
-  const auto [found, is_new] = rounds_.emplace(std::pair{node(rank).step, bucket}, Round{});
-  Round& round = found->second;
+  const auto [found, is_new] = bucket_exchanges_.emplace(std::pair{node(rank).step, bucket}, BucketExchange{});
+  BucketExchange& of_bucket = found->second;
   const std::vector<Exchange>& units = buckets_.all()[static_cast<std::size_t>(bucket)].units;
   if (is_new) {
-    round.units_left.assign(static_cast<std::size_t>(buckets_.ranks()), units.size());
+    of_bucket.units_left.assign(static_cast<std::size_t>(buckets_.ranks()), units.size());
     for (const Exchange& unit : units) {
-      round.exchanges.push_back(traffic_.begin(unit));
-      round_of_.push_back(found->first);
+      of_bucket.exchanges.push_back(traffic_.begin(unit));
+      bucket_exchange_of_.push_back(found->first);
     }
   }
-  const std::vector<std::size_t> exchanges = round.exchanges;  // a copy: the calls below may end the round
+  const std::vector<std::size_t> exchanges = of_bucket.exchanges;  // a copy: the calls below may end it
   for (const std::size_t exchange : exchanges) {
     if (is_new) {
       for (int summing = settings_.nodes; summing < buckets_.ranks(); ++summing) traffic_.ready(exchange, summing);
@@ -176,11 +176,12 @@ void Training::start_exchange(int rank, int bucket) {
 }
 
 void Training::exchange_done(std::size_t exchange, int rank) {
-  const auto at = round_of_[exchange];
-  Round& round = rounds_.at(at);
-  if (--round.units_left[static_cast<std::size_t>(rank)] != 0) return;
-  if (std::all_of(round.units_left.begin(), round.units_left.end(), [](std::size_t left) { return left == 0; })) {
-    rounds_.erase(at);
+  const auto at = bucket_exchange_of_[exchange];
+  BucketExchange& of_bucket = bucket_exchanges_.at(at);
+  if (--of_bucket.units_left[static_cast<std::size_t>(rank)] != 0) return;
+  if (std::all_of(of_bucket.units_left.begin(), of_bucket.units_left.end(),
+                  [](std::size_t left) { return left == 0; })) {
+    bucket_exchanges_.erase(at);
   }
   if (rank >= settings_.nodes) return;
   ++node(rank).exchanged[static_cast<std::size_t>(at.second)];
