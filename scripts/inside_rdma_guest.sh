@@ -24,14 +24,14 @@ main() {
   in_step doctor-memlock 60 with_little_locked_memory doctor_without_memory
   in_step verbs-memlock 60 with_little_locked_memory refuse_verbs
   for link in tcp fabric verbs; do
-    if ! offers "$param_sync" "$link"; then
+    if ! supports "$param_sync" "$link"; then
       verdict SKIP 0 "param_sync-$link" "this build has no link $link"
     else
       in_step "param_sync-$link" 300 train_across "$link"
     fi
   done
   for link in tcp fabric verbs; do
-    if ! offers "$bench" "$link" lat; then
+    if ! supports "$bench" "$link" lat; then
       verdict SKIP 0 "bench-$link" "gpusock-bench has no link $link in this build"
     else
       in_step "bench-lat-$link" 120 measure lat "$link" 8
@@ -51,7 +51,7 @@ in_step() {
 }
 
 # Does the program know this link, by its --help.
-offers() {
+supports() {
   local program=$1 link=$2
   shift 2
   [ -x "$program" ] && "$program" "$@" --help | grep -A2 -e '--link' | grep -qw "$link"

@@ -132,7 +132,7 @@ Flow* Run::check(const End& end, const std::byte* data, std::uint64_t bytes) {
   } else {
     fill_stream(expected.data(), way, end.attempt.number, end.side == 1, flow->received, bytes);
   }
-  if (flow->received + (end.planned.records ? 1 : bytes) > flow->offered) {
+  if (flow->received + (end.planned.records ? 1 : bytes) > flow->given) {
     fail("more arrived than was sent");
     return nullptr;
   }

@@ -30,8 +30,8 @@ inline constexpr int kSendersMax = 3;
 
 /// What one sender of one side of a connection has sent and the other side has received: bytes, or records.
 struct Flow {
-  std::uint64_t offered = 0;  ///< what calls were given
-  std::uint64_t sent = 0;     ///< what calls have taken for sure
+  std::uint64_t given = 0;  ///< what calls were given
+  std::uint64_t sent = 0;   ///< what calls have taken for sure
   std::uint64_t received = 0;
 };
 

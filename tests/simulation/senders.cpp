@@ -45,7 +45,7 @@ std::int64_t Run::send_piece(const End& end, Manner manner, std::uint64_t offset
           [&](Deadline deadline) { return (span = net.reserve(this_thread(), end.socket, bytes, deadline)).size; });
     if (span.size <= 0) return span.size;
     const std::uint64_t part = std::min<std::uint64_t>(bytes, static_cast<std::uint64_t>(span.size));
-    flow.offered = offset + part;
+    flow.given = offset + part;
     fill_stream(static_cast<std::byte*>(span.data), end.out(), attempt, end.side == 0, offset, part);
     schedule_.may_turn();
     const int result = net.commit(this_thread(), end.socket, part);
@@ -62,7 +62,7 @@ std::int64_t Run::send_piece(const End& end, Manner manner, std::uint64_t offset
     flags |= kDontWait;
   }
   if (manner == Manner::whole) flags |= kWaitAll;
-  flow.offered = offset + bytes;
+  flow.given = offset + bytes;
   const std::uint64_t duration_ns = manner == Manner::whole && !plan_.faulty() ? kLongNs : deadline_ns;
   return timed(end.node, "send", duration_ns, [&](Deadline deadline) {
     return net.send(this_thread(), end.socket, data.data(), bytes, flags, deadline);
@@ -124,7 +124,7 @@ std::int64_t Run::send_record(const End& end, int sender, std::uint64_t bytes) {
       if (result != 0) fail("abort gave " + std::to_string(result));
       return 0;
     }
-    flow.offered = flow.sent + 1;
+    flow.given = flow.sent + 1;
     fill_record(static_cast<std::byte*>(span.data), end.out(), name);
     schedule_.may_turn();
     const int result = net.commit(this_thread(), end.socket, bytes);
@@ -132,7 +132,7 @@ std::int64_t Run::send_record(const End& end, int sender, std::uint64_t bytes) {
   }
   std::vector<std::byte> data(bytes);
   fill_record(data.data(), end.out(), name);
-  flow.offered = flow.sent + 1;
+  flow.given = flow.sent + 1;
   return timed(end.node, "send", deadline_ns,
                [&](Deadline deadline) { return net.send(this_thread(), end.socket, data.data(), bytes, 0, deadline); });
 }
