@@ -35,7 +35,8 @@ int problem_of_writing(const std::string& file) {
 
 /// Called before the training: if a file cannot be written, the program should fail before a long run.
 void check_writable(const param_sync::Config& config) {
-  for (const std::string& file : {config.json_file, config.series_file, config.trace_file, config.weights_file}) {
+  for (const std::string& file :
+       {config.json_file, config.series_file, config.trace_file, config.history_file, config.weights_file}) {
     const int error = file.empty() || file == "-" ? 0 : problem_of_writing(file);
     if (error != 0) throw gpusock::Error(error, "cannot write " + file);
   }

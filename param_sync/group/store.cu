@@ -87,6 +87,8 @@ std::string describe(const store::Failure& failure) {
       return "a store lost " + rank + ": a pull of range " + std::to_string(failure.range) + " must wait for its push";
     case store::FailureKind::told:
       return "a store lost " + rank + ": rank " + std::to_string(failure.teller) + " has lost it, and told so";
+    case store::FailureKind::failed:
+      return "a store: " + rank + " has failed: see what it says";
     case store::FailureKind::request:
       return "a store: " + rank + " has sent a request that does not follow the one before it";
     case store::FailureKind::owner:

@@ -24,6 +24,7 @@ enum class FailureKind : std::int32_t {
   owner,     ///< the rank, which owns a range, is lost or late
   worker,    ///< the rank is lost, and a pull waits for its push
   told,      ///< another rank (`teller`) has lost the rank, and told so
+  failed,    ///< the rank has failed, and has told that it does not know why
   request    ///< the rank has sent a request that no worker sends
 };
 
@@ -113,14 +114,15 @@ __device__ inline Failure asked(const Worker& worker, const Failure& what) {
   LastWord word;
   const std::int64_t got = worker.net.recv(gpusock::this_thread(), worker.words_from[what.rank], &word, sizeof word,
                                            gpusock::kWaitAll, gpusock::Deadline::after_ns(kPatienceNs));
-  const bool knows = got == static_cast<std::int64_t>(sizeof word) && word.magic == LastWord::kMagic &&
-                     word.lost >= 0 && word.lost < worker.ranks && word.lost != worker.rank;
-  return knows ? Failure{FailureKind::told, word.lost, what.error, what.range, what.rank} : what;
+  if (got != static_cast<std::int64_t>(sizeof word) || word.magic != LastWord::kMagic) return what;
+  const bool knows = word.lost >= 0 && word.lost < worker.ranks && word.lost != worker.rank;
+  if (!knows) return {FailureKind::failed, what.rank, what.error, what.range};
+  return {FailureKind::told, word.lost, what.error, what.range, what.rank};
 }
 
 /// Tells all ranks which one is lost. One thread.
 __device__ inline void speak(const Worker& worker, const Failure& what) {
-  const LastWord word{.lost = has_lost(what) ? what.rank : -1};
+  const LastWord word{.lost = has_lost(what) && what.kind != FailureKind::failed ? what.rank : -1};
   for (int rank = 0; rank < worker.ranks; ++rank) {
     // Errors are ignored: a rank that has ended hears nothing.
     worker.net.send(gpusock::this_thread(), worker.words_to[rank], &word, sizeof word, 0, gpusock::Deadline::now());

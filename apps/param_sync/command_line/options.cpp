@@ -76,6 +76,7 @@ std::string resume_problem(const std::string& text) {
 /// Says what is wrong with --sync; empty if nothing is.
 std::string sync_problem(const std::string& text) {
   try {
+    if (text.empty()) return "'' is no clock: take bsp, ssp:S, async or every:X";
     sync_of(text);
     return "";
   } catch (const gpusock::Error& error) {

@@ -44,11 +44,23 @@ std::string problem_of_plan(const Config& config) {
   try {
     const Plan plan = Plan::make(config, data);
     if (config.budget_bytes != 0) make_exchange_plan(config, plan.layout);
+    const std::uint64_t events = history_events(config, plan);
+    if (events > kHistoryEventsMax) {
+      return "--history would keep " + std::to_string(events) + " pushes and pulls on each node, at most " +
+             std::to_string(kHistoryEventsMax) + " are possible: lower --epochs or --limit";
+    }
   } catch (const gpusock::Error& error) {
     const std::string text = error.what(), errno_text = ": " + gpusock::describe_errno(error.code().value());
     return text.ends_with(errno_text) ? text.substr(0, text.size() - errno_text.size()) : text;
   }
   return "";
+}
+
+std::uint64_t history_events(const Config& config, const Plan& plan) {
+  constexpr std::uint64_t kLastPulls = 64;  // of a range, until its weights contain all ranks' pushes
+  if (config.history_file.empty()) return 0;
+  const std::uint64_t ranges = plan.layout.layers.size() * static_cast<std::uint64_t>(config.nodes);
+  return ranges * (2 * plan.sync.exchanges(plan.steps) + kLastPulls);
 }
 
 int connections_between_nodes(const Config& config) {

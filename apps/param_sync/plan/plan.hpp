@@ -38,6 +38,12 @@ inline std::vector<std::uint32_t> layer_widths(const Config& config, const Datas
 /// read.
 std::string problem_of_plan(const Config& config);
 
+/// The most pushes and pulls that a node keeps for --history: a gigabyte.
+inline constexpr std::uint64_t kHistoryEventsMax = std::uint64_t{1} << 21;
+
+/// How many pushes and pulls a node keeps for --history.
+std::uint64_t history_events(const Config& config, const Plan& plan);
+
 /// The most connections that all nodes of the run have between them; 0 if the data cannot be read, or do not fit.
 int connections_between_nodes(const Config& config);
 

@@ -26,7 +26,7 @@ struct SyncPlan {
   bool begins_alone(std::uint64_t step) const { return local_steps != 0 && step % local_steps == 0; }
   /// How many exchanges there are in so many steps.
   std::uint64_t exchanges(std::uint64_t steps) const {
-    return local_steps == 0 ? steps : (steps + local_steps - 1) / local_steps;
+    return local_steps == 0 ? steps : steps / local_steps + (steps % local_steps == 0 ? 0 : 1);
   }
 };
 

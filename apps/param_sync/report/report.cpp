@@ -2,6 +2,7 @@
 
 #include "gpusock/gpusock.hpp"
 #include "param_sync/schedule/schemes.hpp"
+#include "plan/sync.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -97,12 +98,21 @@ std::string subject(const RunReport& run) {
 }
 
 std::string division_of_work(const Config& config) {
+  const SyncPlan sync = sync_of(config.sync);
+  if (config.serial && sync.local_steps != 0) {
+    return fmt::format("one process trained the models of {} nodes, {} samples a step for each, and averaged them",
+                       config.nodes, config.batch);
+  }
   if (config.serial) {
     return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, and summed them",
                        config.nodes, config.batch);
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
+  if (sync.local_steps != 0) {
+    return fmt::format("{} nodes: each trained {}, and all averaged their weights after {} steps", config.nodes,
+                       samples, sync.local_steps);
+  }
   if (!config.sync.empty()) {
     return fmt::format("{} nodes: each computed gradients {}, pushed them to a store, and pulled weights from it",
                        config.nodes, samples);
@@ -140,32 +150,23 @@ std::string budget_line(const RunReport& run) {
                      static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
 }
 
-/// Adds up how many pulls have lagged by how many pushes.
-std::vector<std::uint64_t> lags_of(const std::vector<NodeReport>& nodes) {
-  std::vector<std::uint64_t> all;
-  for (const NodeReport& node : nodes) {
-    all.resize(std::max(all.size(), node.staleness.size()));
-    for (std::size_t lag = 0; lag < node.staleness.size(); ++lag) all[lag] += node.staleness[lag];
-  }
-  return all;
-}
-
 /// The longest lag of a pull.
-std::size_t staleness_of(const std::vector<NodeReport>& nodes) {
-  const std::vector<std::uint64_t> lags = lags_of(nodes);
-  return lags.empty() ? 0 : lags.size() - 1;
+std::uint64_t staleness_of(const std::vector<NodeReport>& nodes) {
+  std::uint64_t most = 0;
+  for (const NodeReport& node : nodes) most = std::max(most, node.staleness_max);
+  return most;
 }
 
 std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
-  const std::vector<std::uint64_t> lags = lags_of(run.nodes);
-  double pulls = 0, sum = 0;
-  for (std::size_t lag = 0; lag < lags.size(); ++lag) {
-    pulls += static_cast<double>(lags[lag]);
-    sum += static_cast<double>(lag) * static_cast<double>(lags[lag]);
+  if (sync_of(run.config.sync).local_steps != 0) return fmt::format("staleness 0 averages ({})\n", run.config.sync);
+  double pulls = 0;
+  for (const NodeReport& node : run.nodes) {
+    for (const std::uint64_t count : node.staleness) pulls += static_cast<double>(count);
   }
-  return fmt::format("staleness {:.2f} steps on average, {} at most ({})\n", pulls == 0 ? 0 : sum / pulls,
-                     staleness_of(run.nodes), run.config.sync);
+  const double mean = pulls == 0 ? 0 : static_cast<double>(total(run.nodes, &NodeReport::staleness_sum)) / pulls;
+  return fmt::format("staleness {:.2f} steps on average, {} at most ({})\n", mean, staleness_of(run.nodes),
+                     run.config.sync);
 }
 
 /// Says which share of the gradients the computing kernels wrote into the rings; empty if no gradients were sent.
@@ -260,7 +261,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gat
                                    in_place_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, exposed_ns,
                                    step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
-                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, accuracies)
+                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness,
+                                   staleness_sum, staleness_max, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);

@@ -42,8 +42,10 @@ struct NodeCounters {
   std::uint64_t verbs_tx_bytes = 0;
   std::uint64_t fabric_tx_bytes = 0;
   /// With --sync, by lag: how many pulls of a range have missed so many pushes of another node, counted from this
-  /// node's own clock (as many as that, or more: the last one); empty: none was counted.
+  /// node's own clock (by 64, or more: number 64); empty: none was counted.
   std::vector<std::uint64_t> staleness;
+  std::uint64_t staleness_sum = 0;  ///< of all these lags
+  std::uint64_t staleness_max = 0;  ///< the longest one
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 

@@ -72,6 +72,7 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
     if (step == first_step) queued.expect(context.stats().host_api_calls - calls);
     queued.add();
     save(step + 1);
+    if (step + 1 == plan.steps) take_leave();
     if ((step + 1) % plan.steps_per_epoch == 0) {
       evaluate(step + 1, report);
     } else if (queued.full()) {

@@ -37,6 +37,8 @@ struct Node::Impl {
   virtual void launch_step(std::uint64_t step) = 0;
   /// Writes a checkpoint if one is due after so many steps.
   virtual void save(std::uint64_t /*steps*/) {}
+  /// Waits until no other node needs this one any more, after the last step: the evaluation that follows may take long.
+  virtual void take_leave() {}
   /// Waits until the resident kernels have ended, after the last step, and takes leave of the other nodes.
   virtual void await_residents() = 0;
   /// Throws NodeFailure if a kernel has failed, or Interrupted if the run was stopped.

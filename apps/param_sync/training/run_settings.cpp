@@ -4,8 +4,20 @@
 
 #include <bit>
 #include <cstddef>
+#include <variant>
 
 namespace param_sync {
+
+namespace {
+
+/// A number that is another one for nodes that stay together in another way.
+std::uint64_t code_of(const SyncPlan& sync) {
+  const Ssp* const ssp = std::get_if<Ssp>(&sync.clock);
+  const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness, sync.local_steps};
+  return fnv1a(parts, sizeof parts);
+}
+
+}  // namespace
 
 RunSettings run_settings(const Config& config, const Dataset& data, const Plan& plan, const ExchangePlan& exchange,
                          std::uint64_t first_step) {
@@ -24,7 +36,7 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
   at(RunSetting::transfer) = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
                                    config.fuse_bytes | static_cast<std::uint64_t>(config.credits) << 32);
   at(RunSetting::first_step) = first_step;
-  at(RunSetting::sync) = config.sync.empty() ? 0 : fnv1a(config.sync.data(), config.sync.size());
+  at(RunSetting::sync) = config.sync.empty() ? 0 : code_of(plan.sync);
   return settings;
 }
 

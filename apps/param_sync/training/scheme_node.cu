@@ -152,6 +152,8 @@ std::optional<Failure> SchemeNode::failure() {
   if (record.kind == FailureKind::mismatch) {
     if (record.rank < 0) record.rank = lanes->lost;
     record.field = setting_of(lanes->field);
+    // A node of a store gives no settings when it connects.
+    if (record.field == RunSetting::version && lanes->theirs == 0) record.field = RunSetting::sync;
     record.ours = lanes->ours;
     record.theirs = lanes->theirs;
   }

@@ -19,6 +19,12 @@ struct StorePart {
   std::uint64_t floats = 0;  ///< how many parameters it has
 };
 
+/// How far the weights of an owner's ranges have lagged behind this rank's clock.
+struct OwnersLags {
+  std::uint64_t sum = 0;  ///< of all pulls and other ranks
+  std::uint64_t most = 0;
+};
+
 /// What the blocks take that push and pull; by value. Pointers point to device memory.
 struct StoreMoves {
   static constexpr std::uint64_t kLagsMax = 64;  ///< lags are counted up to this one, which also counts longer ones
@@ -26,6 +32,7 @@ struct StoreMoves {
   const StorePart* parts = nullptr;       ///< by owner, then by layer
   const std::uint32_t* first = nullptr;   ///< by owner: its first part; and how many parts there are
   const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
+  OwnersLags* of_owners = nullptr;        ///< by owner
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
   std::uint64_t steps = 0;                ///< exchanges
@@ -59,6 +66,7 @@ class OwnersMoves {
         moves_(moves),
         first_(moves.first[owner]),
         end_(moves.first[owner + 1]),
+        lags_(moves.of_owners[owner]),
         seen_(moves.seen + static_cast<std::size_t>(owner) * static_cast<std::size_t>(node.nodes)) {}
 
   /// Until all steps are done, or the run ends.
@@ -113,7 +121,8 @@ class OwnersMoves {
   /// The weights that the training ends with contain all pushes of all ranks. Ranks that are slower may take any time,
   /// as long as they push.
   __device__ bool pull_final(const StorePart& part) {
-    constexpr std::uint64_t kPauseNs = 5'000'000;
+    constexpr std::uint64_t kPauseMaxNs = 160'000'000;  // a history has room for 64 such pulls of a range
+    std::uint64_t pause_ns = 5'000'000;
     __shared__ std::uint64_t all;
     std::uint64_t before = 0, since_ns = gpusock::clock_ns();
     for (;;) {
@@ -129,7 +138,8 @@ class OwnersMoves {
       before = all;
       const bool late = threadIdx.x == 0 && now_ns - since_ns > moves_.timeout_ns;
       if (late) fail(node_, {FailureKind::behind, slowest(), ETIMEDOUT});
-      const std::uint64_t until_ns = now_ns + kPauseNs;
+      const std::uint64_t until_ns = now_ns + pause_ns;
+      pause_ns = min(2 * pause_ns, kPauseMaxNs);
       if (!wait_until(node_, [&] { return gpusock::clock_ns() >= until_ns; }) || !going_on(node_)) return false;
     }
     if (threadIdx.x == 0) publish(part, moves_.steps);
@@ -151,6 +161,8 @@ class OwnersMoves {
       if (rank == node_.rank) continue;
       const std::uint64_t lag = seen_[rank] < clock ? clock - seen_[rank] : 0;
       add(moves_.lags[min(lag, StoreMoves::kLagsMax)], 1);
+      lags_.sum += lag;
+      lags_.most = max(lags_.most, lag);
     }
   }
 
@@ -180,6 +192,7 @@ class OwnersMoves {
   const NodeState& node_;
   const StoreMoves& moves_;
   std::uint32_t first_, end_;
+  OwnersLags& lags_;  ///< this thread alone writes it
   std::uint64_t* seen_;
   cooperative_groups::thread_block block_ = gpusock::this_block();
 };

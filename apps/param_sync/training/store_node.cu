@@ -5,6 +5,7 @@
 #include "training/step.cuh"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -22,9 +23,6 @@ constexpr unsigned kThreads = 256;
 
 /// Blocks of a kernel that applies gradients, or averages.
 constexpr unsigned kLocalBlocks = 4;
-
-/// Events of a range after its last push: pulls until the weights contain all ranks' pushes.
-constexpr std::size_t kLastPulls = 64;
 
 std::uint64_t ns_of(double seconds) { return static_cast<std::uint64_t>(seconds * 1e9); }
 
@@ -46,6 +44,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       blocks(context, plan.layout.layers.size()),
       parts(context, range_count()),
       first_parts(context, static_cast<std::size_t>(run.nodes) + 1),
+      of_owners(context, static_cast<std::size_t>(run.nodes)),
       lags(context, StoreMoves::kLagsMax + 1),
       seen(context, static_cast<std::size_t>(run.nodes) * static_cast<std::size_t>(run.nodes)),
       compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)) {
@@ -96,7 +95,8 @@ void StoreNode::fail_with(const std::string& why) {
   const Loss loss;
   if (observer.tell) observer.tell(loss);
   linger();
-  throw NodeFailure("rank " + std::to_string(config.rank) + ": " + why);
+  const std::string self = "rank " + std::to_string(config.rank) + ": ";
+  throw NodeFailure(why.starts_with(self) ? why : self + why);
 }
 
 gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
@@ -110,7 +110,12 @@ gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
 }
 
 void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
-  of_group([&] { group.connect(peers); });
+  try {
+    group.connect(peers);
+  } catch (const gpusock::Error& error) {
+    const bool differs = error.code().value() == EPROTO;
+    fail_with(error.what() + std::string(differs ? ". Start all nodes with the same --sync" : ""));
+  }
   compare_settings();
   make_store();
 }
@@ -120,8 +125,9 @@ void StoreNode::compare_settings() {
   const RunSettings own = run_settings(config, data, plan, make_exchange_plan(config, plan.layout), first_step);
   const auto of_rank = [&](int rank) { return compared.data() + kSettingWords * static_cast<std::size_t>(rank); };
   std::memcpy(of_rank(config.rank), own.data(), sizeof own);
-  of_group(
-      [&] { group.wait(group.all_gather({compared.data(), compared.size()}, ns_of(config.connect_timeout_s()))); });
+  of_group([&] {
+    group.wait(group.all_gather({compared.data(), compared.size()}, ns_of(config.connect_timeout_s())));
+  });
   for (int rank = 0; rank < config.nodes; ++rank) {
     RunSettings theirs;
     std::memcpy(theirs.data(), of_rank(rank), sizeof theirs);
@@ -160,8 +166,7 @@ void StoreNode::make_store() {
   options.clock = plan.sync.clock;
   const Sgd& sgd = std::get<Sgd>(plan.update);
   options.update = plan.sync.local_steps == 0 ? Update::sgd(sgd.learning_rate, sgd.momentum, sgd.scale) : Update::add();
-  if (!config.history_file.empty())
-    options.history_events = range_count() * (2 * plan.sync.exchanges(plan.steps) + kLastPulls);
+  options.history_events = history_events(config, plan);
   of_group([&] {
     store = std::make_unique<Store>(group, initial, options);
     handle = store->start();
@@ -188,6 +193,7 @@ void StoreNode::launch_residents() {
   moves.parts = parts.data();
   moves.first = first_parts.data();
   moves.blocks = blocks.data();
+  moves.of_owners = of_owners.data();
   moves.lags = lags.data();
   moves.seen = seen.data();
   moves.steps = plan.sync.exchanges(plan.steps);
@@ -250,7 +256,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
 }
 
 /// A rank whose store ends is lost for the others: so all wait until each has its last weights.
-void StoreNode::await_residents() {
+void StoreNode::take_leave() {
   moving.synchronize();
   check();
   of_group([&] { group.wait(group.barrier(ns_of(config.timeout_s))); });
@@ -269,8 +275,7 @@ std::string StoreNode::reason() {
   } catch (const gpusock::Error& error) {
     return error.what();
   }
-  const std::string text = describe(failure, config.rank, {}, plan.layout);
-  return text.substr(text.find(": ") + 2);  // the caller names this rank
+  return describe(failure, config.rank, {}, plan.layout);
 }
 
 void StoreNode::add_traffic(Progress& now) const {
@@ -291,6 +296,12 @@ void StoreNode::finish(NodeReport& report) {
   lags.copy_out(counted);
   while (!counted.empty() && counted.back() == 0) counted.pop_back();
   report.staleness = counted;
+  std::vector<OwnersLags> by_owner(of_owners.size());
+  of_owners.copy_out(by_owner);
+  for (const OwnersLags& owner : by_owner) {
+    report.staleness_sum += owner.sum;
+    report.staleness_max = std::max(report.staleness_max, owner.most);
+  }
   if (!config.history_file.empty()) report.history = to_json_lines(config.rank, store->history());
 }
 

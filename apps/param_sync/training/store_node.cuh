@@ -29,7 +29,8 @@ class StoreNode final : public Node::Impl {
   void request_stop() noexcept override;
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
-  void await_residents() override;
+  void take_leave() override;
+  void await_residents() override {}
   void check() override;
   void finish(NodeReport& report) override;
   void add_traffic(Progress& now) const override;
@@ -58,6 +59,7 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<std::uint64_t> blocks;           ///< by layer: blocks that compute its gradients
   gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer
   gpusock::DeviceBuffer<std::uint32_t> first_parts;      ///< by owner, and how many parts there are
+  gpusock::DeviceBuffer<OwnersLags> of_owners;           ///< by owner
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks

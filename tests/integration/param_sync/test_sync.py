@@ -39,7 +39,7 @@ class Sync(Runs):
 
     def test_averages_equal_serial(self):
         """Also where the last steps are fewer than there are between two averages."""
-        for nodes, steps in ((2, 4), (3, 7), (3, 1000)):
+        for nodes, steps in ((2, 4), (3, 7), (3, 1000), (2, 2**64 - 1)):
             sync = ("--sync", f"every:{steps}")
             serial = results(*SMALL, "--nodes", nodes, "--serial", *sync)
             report = results(*SMALL, "--nodes", nodes, "--in-process", *sync)
@@ -130,8 +130,38 @@ class Sync(Runs):
                 self.assertEqual(status, 1)
                 self.assertRegex(err, rf"rank {rank}: rank {1 - rank} was started with another {what}", what)
 
+    @needs_processes
+    def test_a_node_without_a_store_is_told_so(self):
+        peers = ",".join(support.own_addresses(2))
+        nodes = [self.start(*SMALL, *sync, "--rank", rank, "--peers", peers, "--timeout", 10) for rank, sync in enumerate((("--sync", "bsp"), ()))]
+        for node, said in zip(nodes, ("Start all nodes with the same --sync", "rank 1: rank 0 was started with another --sync")):
+            status, _, err = self.end(node)
+            self.assertEqual(status, 1)
+            self.assertIn(said, err)
+
+    def test_one_clock_has_several_names(self):
+        if support.DEVICE != "cuda":
+            peers = ",".join(support.own_addresses(2))
+            nodes = [self.start(*SMALL, "--sync", sync, "--rank", rank, "--peers", peers) for rank, sync in enumerate(("bsp", "ssp:0"))]
+            self.assertEqual([self.end(node)[0] for node in nodes], [0, 0])
+
+    def test_lags_are_counted_as_the_history_has_them(self):
+        """Also long ones, which the table of lags does not tell apart."""
+        report = results(*SMALL[:2], "--hidden", 4, "--batch", 1, "--nodes", 2, "--sync", "async", "--in-process", "--history", self.history)
+        lags = [event["clock"] - min(count, event["clock"]) for events in self.histories(2) for event in events
+                if event["op"] == "read" and event["clock"] < report["steps"] for rank, count in enumerate(event["seen"]) if rank != event["worker"]]
+        self.assertEqual(report["staleness"], max(lags))
+        self.assertEqual(sum(node["staleness_sum"] for node in report["node_reports"]), sum(lags))
+        self.assertEqual(sum(sum(node["staleness"]) for node in report["node_reports"]), len(lags))
+
+    def test_a_history_that_cannot_be_written_is_noticed_before_the_training(self):
+        status, out, err = run(*SMALL, "--nodes", 2, "--sync", "bsp", "--history", "/nonexistent/h")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("cannot write /nonexistent/h", err)
+
     def test_what_does_not_fit_is_refused(self):
-        for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"),
+        for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"), (("--sync", ""), "'' is no clock"),
+                              (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
                               (("--sync", "ssp:1", "--serial"), "--serial and --sync ssp:1"), (("--sync", "bsp", "--serial", "--history", "h"), "--serial has no store"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
