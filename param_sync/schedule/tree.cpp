@@ -70,8 +70,8 @@ int in_order_parent(int rank, int nodes) {
 }
 
 /// Returns the in-order tree in which rank r has the position of rank position_of(r).
-template <class PositionOf>
-Tree in_order_tree(int nodes, PositionOf position_of) {
+template <class RankPositions>
+Tree in_order_tree(int nodes, RankPositions position_of) {
   std::vector<int> rank_at(static_cast<std::size_t>(nodes));
   for (int rank = 0; rank < nodes; ++rank) rank_at[static_cast<std::size_t>(position_of(rank))] = rank;
   Tree tree(static_cast<std::size_t>(nodes), kNobody);
