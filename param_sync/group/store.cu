@@ -88,7 +88,7 @@ std::string describe(const store::Failure& failure) {
     case store::FailureKind::told:
       return "a store lost " + rank + ": rank " + std::to_string(failure.teller) + " has lost it, and told so";
     case store::FailureKind::failed:
-      return "a store: " + rank + " has failed: see what it says";
+      return "a store lost " + rank + ", which has failed: see what it says";
     case store::FailureKind::request:
       return "a store: " + rank + " has sent a request that does not follow the one before it";
     case store::FailureKind::owner:
