@@ -73,7 +73,7 @@ void Run::script(std::string name, std::uint32_t process_index, std::function<vo
     Counted& operator=(const Counted&) = delete;
     int &one, &two;
   };
-  if (processes_[process_index].process->dead) return;  // whoever wants this is a ghost
+  if (processes_[process_index].process->dead) return;  // a process that was killed does nothing more
   const auto count = std::make_shared<Counted>(scripts_, processes_[process_index].scripts);  // until the fiber ends,
                                                                                               // in whichever way
   schedule_.spawn(std::to_string(process_index) + ": " + std::move(name), processes_[process_index].process,

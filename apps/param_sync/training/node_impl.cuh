@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <variant>
 #include <vector>
 
 namespace param_sync {
@@ -81,9 +82,15 @@ struct Node::Impl {
   gpusock::Mapped<Score> score;
 
  protected:
+  /// Calls `call` with the layer as a NodeLayer, which kernels take. `exchange`: the exchange that brings its weights.
+  template <class Call>
+  void with_layer(int layer, int exchange, Call call) const {
+    const Layer& at = plan.layout[layer];
+    std::visit([&]<class Kind>(const Kind& kind) { call(NodeLayer<Kind>{kind, at.offset, exchange}); }, at.kind);
+  }
   /// The state that all nodes share; the caller fills in the other members.
   NodeState common_state() const;
-  /// Waits until the other nodes have seen which node was lost first, or for a moment if nobody observes that.
+  /// Waits until the other nodes have seen which node was lost first. Without an observer it waits for a moment.
   void linger() const;
 
  private:

@@ -40,8 +40,6 @@ class SchemeNode final : public Node::Impl {
   RunSettings settings() const;
   void prepare_residents();
   executor::Settings exchange_settings() const;
-  template <class Call>
-  void with_layer(int layer, Call call) const;
   void launch_backward(int layer, std::uint64_t step);
   void launch_factors(std::uint64_t step, const std::function<void()>& mark);
   executor::Exchanged exchanged(std::size_t bucket) const;

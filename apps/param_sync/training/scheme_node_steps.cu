@@ -7,16 +7,6 @@
 
 namespace param_sync {
 
-/// Calls `call` with the layer as a NodeLayer, which kernels take.
-template <class Call>
-void SchemeNode::with_layer(int layer, Call call) const {
-  const Layer& at = plan.layout[layer];
-  const auto with_kind = [&]<class Kind>(const Kind& kind) {
-    call(NodeLayer<Kind>{kind, at.offset, exchange_plan.bucket_of(layer)});
-  };
-  std::visit(with_kind, at.kind);
-}
-
 /// Returns where the times of a step are written; null if the step is not traced.
 std::uint64_t* SchemeNode::marks_of(std::uint64_t step) {
   const std::size_t each = marks_of_step(plan.layout.size(), plan.layout.size());
@@ -42,7 +32,7 @@ void SchemeNode::launch_step(std::uint64_t step) {
                       waited_ns);
     }
     mark();
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+    with_layer(layer, exchange_plan.bucket_of(layer), [&]<class Kind>(const NodeLayer<Kind>& at) {
       gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, node, at,
                       clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
     });
@@ -74,7 +64,7 @@ void SchemeNode::launch_backward(int layer, std::uint64_t step) {
                     config.overlap);
   } else {
     const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+    with_layer(layer, exchange_plan.bucket_of(layer), [&]<class Kind>(const NodeLayer<Kind>& at) {
       gpusock::launch(context, model.shape(at.kind.blocks()), backward_and_hand_over<Kind>, node, at,
                       exchange.in_place_reservations(bucket), clock_of(step), activations.input(layer),
                       activations.output_delta(layer), plan.batch, is_first, config.overlap);
@@ -90,7 +80,7 @@ void SchemeNode::launch_factors(std::uint64_t step, const std::function<void()>&
     const FactorExchange& gathered = factors[layer];
     gpusock::launch(context, model.shape(1), wait_for_exchange, node, gathered.gather, clock_of(step) + 1, waited_ns);
     mark();
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+    with_layer(layer, exchange_plan.bucket_of(layer), [&]<class Kind>(const NodeLayer<Kind>& at) {
       if constexpr (Kind::kHasFactors) {  // the plan gives other layers no such exchange
         const auto apply = [&]<class Update>(const Update& update) {
           gpusock::launch(context, model.shape(at.kind.blocks()), apply_and_hand_over<Kind, Update>, node, at, update,

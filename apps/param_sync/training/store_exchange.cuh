@@ -146,7 +146,7 @@ class OwnersMoves {
     return true;
   }
 
-  /// The rank of which the fewest pushes have come. One thread.
+  /// Returns the rank that has made the fewest pushes, as far as the last pull says. One thread.
   __device__ std::int32_t slowest() const {
     std::int32_t least = 0;
     for (std::int32_t rank = 1; rank < node_.nodes; ++rank) {

@@ -202,13 +202,6 @@ void StoreNode::launch_residents() {
                   exchange_through_store, state(), moves);
 }
 
-/// Calls `call` with the layer as a NodeLayer, which kernels take.
-template <class Call>
-void StoreNode::with_layer(int layer, Call call) const {
-  const Layer& at = plan.layout[layer];
-  std::visit([&]<class Kind>(const Kind& kind) { call(NodeLayer<Kind>{kind, at.offset, layer}); }, at.kind);
-}
-
 LayerParameters StoreNode::parameters_of(int layer) const {
   return {layer, plan.layout[layer].offset, plan.layout[layer].parameters()};
 }
@@ -226,7 +219,7 @@ void StoreNode::launch_step(std::uint64_t step) {
 }
 
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
-  with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+  with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
     gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state(), at,
                     plan.sync.exchanges_before(step), activations.input(layer), plan.batch, activations.output(layer),
                     memory.step_waited_ns.data() + step);
@@ -239,7 +232,7 @@ void StoreNode::launch_forward(int layer, std::uint64_t step) {
 void StoreNode::launch_backward(int layer, std::uint64_t step) {
   const bool is_first = layer + 1 == plan.layout.size();
   if (plan.sync.local_steps == 0) {
-    with_layer(layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
+    with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
       gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state(), at,
                       activations.input(layer), activations.output_delta(layer), plan.batch, is_first);
     });

@@ -41,8 +41,6 @@ class StoreNode final : public Node::Impl {
   Range part_of(int layer, int part) const;
   void compare_settings();
   void make_store();
-  template <class Call>
-  void with_layer(int layer, Call call) const;
   LayerParameters parameters_of(int layer) const;
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
