@@ -5,6 +5,7 @@
 #include "param_sync/group.hpp"
 #include "param_sync/parameters.hpp"
 #include "param_sync/store/clock/clock.hpp"
+#include "param_sync/store/correction.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,11 @@ struct Worker;  // what kernels need: store/worker.cuh
 
 /// How a store works. All ranks pass the same options.
 struct StoreOptions {
-  AnyClock clock = Bsp();         ///< which version of the weights a worker may read (clock_of() reads its text)
-  Update update = Update::add();  ///< what an owner does with a push; with Bsp, with the sum of all ranks' pushes
+  AnyClock clock = Bsp();  ///< which version of the weights a worker may read (clock_of() reads its text)
+  /// What an owner does with a push; with Bsp, with the sum of all ranks' pushes. With other clocks each rank has
+  /// velocities of its own, which decay with its pushes alone.
+  Update update = Update::add();
+  Correction correction = {};  ///< of pushes that are late; not with Bsp
   /// How many connections a rank has to each owner, 1 to 16. Range i uses connection i % connections. Only one group of
   /// threads of a rank may push or pull ranges of one connection at a time.
   unsigned connections = 1;

@@ -20,6 +20,7 @@ constexpr unsigned kThreads = 256;
 #endif
 constexpr unsigned kConnectionsMax = 16;
 constexpr int kBacklog = 512;
+constexpr float kCompensationMax = 1e6f;
 
 [[noreturn]] void refuse_store(const std::string& why) { throw gpusock::Error(EINVAL, "a store: " + why); }
 
@@ -51,7 +52,8 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
-  for (const float value : {options.update.learning_rate, options.update.momentum, options.update.scale}) {
+  for (const float value : {options.update.learning_rate, options.update.momentum, options.update.scale,
+                            options.correction.compensation, options.correction.divides_by_lag ? 1.0f : 0.0f}) {
     hash = fnv1a(&value, sizeof value, hash);
   }
   for (const std::vector<float>& weights : initial) {
@@ -68,6 +70,13 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
   if (options.connections == 0 || options.connections > kConnectionsMax) {
     refuse_store(std::to_string(options.connections) + " connections to each owner, not 1 to " +
                  std::to_string(kConnectionsMax));
+  }
+  const Correction& correction = options.correction;
+  if (!(correction.compensation >= 0 && correction.compensation < kCompensationMax)) {
+    refuse_store("a compensation of " + std::to_string(correction.compensation) + ", which is not from 0 to 1e6");
+  }
+  if (std::holds_alternative<Bsp>(options.clock) && (correction.divides_by_lag || correction.compensation != 0)) {
+    refuse_store("a correction of late pushes: with the clock bsp no push is late");
   }
   return options;
 }
@@ -131,6 +140,7 @@ struct Store::Impl {
         owned(group.context, ranges.size()),
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
+        read_of_others(group.context, ranges.size() * ranks()),
         lost(group.context, ranks() + 1),
         set(group.context, 1),
         stop(group.context, 1),
@@ -181,8 +191,20 @@ struct Store::Impl {
       const std::size_t floats = initial[i].size();
       all[i].weights = make_floats(floats).data();
       memory.back().copy_in(initial[i]);
-      all[i].states = {make_floats(floats * Sgd::kStateFloats).data(), floats};
+      // Pushes that are applied by themselves have velocities of their ranks: then a rank's velocity decays once with
+      // each of its pushes, as it does with Bsp.
+      const bool apart = !in_rank_order() && options.update.momentum != 0;
+      const std::size_t states = floats * (apart ? ranks() : 1);
+      all[i].states = {make_floats(states * Sgd::kStateFloats).data(), states};
+      all[i].states_of_rank = apart ? floats : 0;
       if (in_rank_order()) all[i].pushed = make_floats(floats * ranks()).data();
+      if (options.correction.compensation == 0) continue;
+      all[i].read = make_floats(floats * ranks()).data();
+      const std::vector<float>& unread = initial[i];
+      std::vector<float> of_ranks;
+      of_ranks.reserve(floats * ranks());
+      for (std::size_t rank = 0; rank < ranks(); ++rank) of_ranks.insert(of_ranks.end(), unread.begin(), unread.end());
+      memory.back().copy_in(of_ranks);
     }
     owned.copy_in(all);
   }
@@ -242,6 +264,8 @@ struct Store::Impl {
     made.ranges = owned.data();
     made.received = received.data();
     made.contained = contained.data();
+    made.read_of_others = read_of_others.data();
+    made.correction = options.correction;
     made.lost = lost.data();
     made.losses = lost.data() + ranks();
     made.words_to = sockets.data() + connections();
@@ -321,7 +345,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Connection> server_connections;
   gpusock::DeviceBuffer<gpusock::Socket> words_from;  // by rank
   gpusock::DeviceBuffer<store::OwnedRange> owned;
-  gpusock::DeviceBuffer<std::uint64_t> received, contained;
+  gpusock::DeviceBuffer<std::uint64_t> received, contained, read_of_others;
   gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many
   gpusock::Mapped<gpusock::PollSet> set;
   gpusock::Mapped<std::uint64_t> stop;

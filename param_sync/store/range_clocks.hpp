@@ -39,6 +39,13 @@ struct RangeClocks {
     for (int rank = 0; rank < ranks; ++rank) ++contained[rank];
   }
 
+  /// How many pushes of all other ranks the weights contain.
+  GPUSOCK_FN std::uint64_t of_others(int reader) const {
+    std::uint64_t count = 0;
+    for (int rank = 0; rank < ranks; ++rank) count += rank == reader ? 0 : contained[rank];
+    return count;
+  }
+
   /// No rank.
   static constexpr int kNobody = -1;
 

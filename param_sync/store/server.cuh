@@ -3,6 +3,7 @@
 /// the ranges that the rank owns, in the order in which they come. It waits for no single worker.
 
 #include "param_sync/codec/own_share.cuh"
+#include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/worker.cuh"
 #include "param_sync/update/sgd.hpp"
@@ -27,8 +28,9 @@ struct Connection {
   Phase phase = Phase::idle;
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
-  std::uint64_t done = 0;  ///< floats of a push that have come, or words of an answer that are sent
-  Head head;               ///< the beginning of an answer
+  std::uint64_t done = 0;    ///< floats of a push that have come, or words of an answer that are sent
+  std::uint64_t missed = 0;  ///< of a push: how many pushes of others were applied since its worker has read
+  Head head;                 ///< the beginning of an answer
 };
 
 /// A range that the rank owns.
@@ -36,7 +38,9 @@ struct OwnedRange {
   std::uint64_t floats = 0;
   float* weights = nullptr;
   UpdateStates states;
-  float* pushed = nullptr;  ///< with a clock that is kInRankOrder: by rank, its push of the next clock
+  std::uint64_t states_of_rank = 0;  ///< parameters from a rank's states to the next rank's; 0: all have the same
+  float* pushed = nullptr;           ///< with a clock that is kInRankOrder: by rank, its push of the next clock
+  float* read = nullptr;             ///< with Correction::compensation: by rank, the weights that it has read last
 };
 
 /// What a server has, by value. Pointers point to device memory, unless their comment says otherwise.
@@ -53,6 +57,8 @@ struct Server {
   std::uint64_t* contained = nullptr;         ///< by range and rank: how many of its pushes the weights contain
   std::uint32_t* lost = nullptr;              ///< by rank: 0, or a number that is larger for a later loss
   std::uint32_t* losses = nullptr;            ///< how many ranks are lost
+  std::uint64_t* read_of_others = nullptr;    ///< by range and rank: how many pushes of others it has read
+  Correction correction;                      ///< of pushes that are applied by themselves
   const gpusock::Socket* words_to = nullptr;  ///< as Worker's
   std::uint64_t* stop = nullptr;              ///< mapped: the host ends the server
   std::uint64_t* failed = nullptr;
@@ -110,6 +116,9 @@ class ServerLoop {
     return {clock_, s_.received + range * ranks(), s_.contained + range * ranks(), s_.ranks};
   }
   __device__ unsigned ranks() const { return static_cast<unsigned>(s_.ranks); }
+  __device__ std::uint64_t& read_of_others(unsigned range, int rank) const {
+    return s_.read_of_others[range * ranks() + static_cast<unsigned>(rank)];
+  }
   __device__ void watch(int index, int events) const {
     s_.net.watch(block_, s_.set, at(index).socket, events, static_cast<std::uint64_t>(index));
   }
@@ -217,8 +226,13 @@ class ServerLoop {
   }
 
   __device__ void begin_push(int index) {
-    const bool held = !clocks(at(index).request.range).may_push(at(index).rank);
-    change([&] { at(index).phase = held ? Phase::held : Phase::pushing; });
+    const unsigned range = at(index).request.range;
+    const int rank = at(index).rank;
+    const bool held = !clocks(range).may_push(rank);
+    change([&] {
+      at(index).phase = held ? Phase::held : Phase::pushing;
+      at(index).missed = clocks(range).of_others(rank) - read_of_others(range, rank);
+    });
     if (!held) return take_push(index);
     watch(index, 0);
     end_held(index);
@@ -259,9 +273,13 @@ class ServerLoop {
       float* const to = range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats + connection.done;
       for_own_share(count, [&](std::uint64_t i) { to[i] = floats[i]; });
     } else {
+      const auto rank = static_cast<std::uint64_t>(connection.rank);
+      const SinglePush push(update_, s_.correction, s_.ranks, connection.missed);
+      const UpdateStates states = range.states.from(rank * range.states_of_rank);
+      const float* const read = range.read == nullptr ? nullptr : range.read + rank * range.floats;
       for_own_share(count, [&](std::uint64_t i) {
         const std::uint64_t weight = connection.done + i;
-        update_.apply(floats[i], range.states.of(weight), range.weights[weight]);
+        push.apply(floats[i], read == nullptr ? nullptr : read + weight, states.of(weight), range.weights[weight]);
       });
     }
   }
@@ -323,6 +341,7 @@ class ServerLoop {
       connection.head.answer = {values ? AnswerKind::values : AnswerKind::lost, range,
                                 static_cast<std::uint64_t>(values ? 0 : lost), values ? connection.request.floats : 0};
       for (int rank = 0; rank < s_.ranks; ++rank) connection.head.seen[rank] = clocks(range).contained[rank];
+      if (values) read_of_others(range, connection.rank) = clocks(range).of_others(connection.rank);
       const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
       connection.done = 0;
@@ -355,11 +374,20 @@ class ServerLoop {
 
   /// Writes the next words of an answer.
   __device__ void write(const Connection& connection, std::uint32_t* to, std::uint64_t count) const {
+    const OwnedRange& range = s_.ranges[connection.request.range];
     const auto* const head = reinterpret_cast<const std::uint32_t*>(&connection.head);
-    const auto* const weights = reinterpret_cast<const std::uint32_t*>(s_.ranges[connection.request.range].weights);
+    const auto* const weights = reinterpret_cast<const std::uint32_t*>(range.weights);
+    float* const read = range.read == nullptr ? nullptr
+                                              : range.read + static_cast<std::uint64_t>(connection.rank) * range.floats;
     for_own_share(count, [&](std::uint64_t i) {
       const std::uint64_t word = connection.done + i;
-      to[i] = word < connection.head_words ? head[word] : weights[word - connection.head_words];
+      if (word < connection.head_words) {
+        to[i] = head[word];
+        return;
+      }
+      const std::uint64_t weight = word - connection.head_words;
+      to[i] = weights[weight];
+      if (read != nullptr) read[weight] = range.weights[weight];
     });
     __syncthreads();  // all is written before it is committed
   }

@@ -117,8 +117,13 @@ struct Owner {
       weights[i].assign(kFloats[i] + 1, 0);
       states[i].assign(kFloats[i] + 1, 0);
       pushed[i].assign(kFloats[i] * kRanks + 1, 0);
-      weights[i].back() = pushed[i].back() = kGuard;
-      ranges[i] = {kFloats[i], weights[i].data(), {states[i].data(), kFloats[i]}, pushed[i].data()};
+      read[i].assign(kFloats[i] * kRanks + 1, 0);
+      weights[i].back() = pushed[i].back() = read[i].back() = kGuard;
+      ranges[i].floats = kFloats[i];
+      ranges[i].weights = weights[i].data();
+      ranges[i].states = {states[i].data(), kFloats[i]};
+      ranges[i].pushed = pushed[i].data();
+      ranges[i].read = read[i].data();
     }
     ranges[kOwned].floats = kFloats[kOwned];
     connection.socket = socket;
@@ -133,6 +138,8 @@ struct Owner {
     server.ranges = ranges.data();
     server.received = received.data();
     server.contained = contained.data();
+    server.read_of_others = read_of_others.data();
+    server.correction = {true, 0.5f};
     server.lost = lost.data();
     server.losses = &losses;
     server.words_to = words_to.data();
@@ -142,9 +149,9 @@ struct Owner {
     FUZZ_CHECK(server.set >= 0);
   }
 
-  std::array<std::vector<float>, kOwned> weights, states, pushed;
+  std::array<std::vector<float>, kOwned> weights, states, pushed, read;
   std::array<store::OwnedRange, kFloats.size()> ranges{};
-  std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{};
+  std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{}, read_of_others{};
   std::array<std::uint32_t, kRanks> lost{};
   std::uint32_t losses = 0;
   std::array<Socket, kRanks> words_to{-1, -1};
@@ -194,6 +201,7 @@ void run(const Clock& clock, Input& input, Node& node, Socket socket) {
   }
   for (std::size_t range = 0; range < kOwned; ++range) {
     FUZZ_CHECK(owner.weights[range].back() == Owner::kGuard && owner.pushed[range].back() == Owner::kGuard);
+    FUZZ_CHECK(owner.read[range].back() == Owner::kGuard);
   }
   node.turn(8);
   check_answers(wire->from_node, expected);

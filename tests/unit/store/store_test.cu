@@ -290,6 +290,56 @@ TEST(Stores, WithAsyncAWorkerDoesNotWait) {
   EXPECT_GT(too_stale(history, 2), 0);
 }
 
+/// A rank pushes ones so many times, reading before each time or never, and others wait until they are applied.
+void push_ones(Rank& rank, int times, bool reads) {
+  rank.job.adds_ones = true;
+  rank.job.only_pushes = !reads;
+  rank.train(times);
+  ASSERT_EQ(rank.wait(), 0);
+  rank.weights_now();
+}
+
+/// A weight after pushes of three ranks, one rank after the other.
+float weight_after(const StoreOptions& options) {
+  Stores stores(options, {std::vector<float>(1'001)});
+  stores[0].weights_now();  // rank 0 reads the first weights
+  for (const int rank : {1, 2}) push_ones(stores[rank], 3, true);
+  push_ones(stores[0], 1, false);
+  const std::vector<float> weights = stores[1].weights_now();
+  EXPECT_EQ(weights, std::vector<float>(weights.size(), weights[0]));
+  return weights[0];
+}
+
+TEST(Stores, EachRankHasItsVelocity) {
+  const Update update = Update::sgd(1.0f, 0.5f);
+  EXPECT_EQ(weight_after({.clock = Async(), .update = update}), -(2 * (1 + 1.5f + 1.75f) + 1));
+  EXPECT_EQ(weight_after({.clock = Ssp{9}, .update = update}), -(2 * (1 + 1.5f + 1.75f) + 1));
+}
+
+/// Before rank 0 pushes, each of the others has pushed three times since rank 0 has read.
+TEST(Stores, ALatePushIsDividedByItsLag) {
+  const Update update = Update::sgd(1.0f);
+  EXPECT_EQ(weight_after({.clock = Async(), .update = update}), -7);
+  EXPECT_EQ(weight_after({.clock = Async(), .update = update, .correction = {.divides_by_lag = true}}), -6 - 1.0f / 3);
+}
+
+/// Rank 0 has read 0, and finds -6. Its gradient is the number of ranks, 3: so it pushes 1 + 0.25 * 3 * -6 = -3.5.
+TEST(Stores, ALatePushIsCompensatedForWhatHasChanged) {
+  const Update update = Update::sgd(1.0f);
+  EXPECT_EQ(weight_after({.clock = Async(), .update = update, .correction = {.compensation = 0.25f}}), -2.5f);
+}
+
+TEST(Stores, CorrectionsThatMeanNothingAreRefused) {
+  Groups groups(1);
+  const auto refusal = [&](const StoreOptions& options) {
+    return error_of<gpusock::Error>([&] { Store(groups.group(0), Weights{{1}}, options); });
+  };
+  EXPECT_NE(refusal({.clock = Bsp(), .correction = {.divides_by_lag = true}}).find("no push is late"),
+            std::string::npos);
+  EXPECT_NE(refusal({.clock = Async(), .correction = {.compensation = -1}}).find("not from 0 to 1e6"),
+            std::string::npos);
+}
+
 TEST(Stores, AHistoryIsLinesOfJson) {
   StoreEvent read, push;
   read.clock = 2;

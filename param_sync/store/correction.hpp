@@ -1,0 +1,49 @@
+#pragma once
+/// @file What an owner does about a push that is late: other ranks have changed the weights since its worker has read
+/// them. Servers and param_sync --serial use the same code.
+
+#include "param_sync/update/sgd.hpp"
+
+#include "gpusock/types.hpp"
+
+#include <cstdint>
+
+namespace param_sync {
+
+/// How an owner corrects a late push. With Bsp no push is late.
+struct Correction {
+  /// Divides a push by its lag, if that is more than 1. The lag is how many pushes each of the other ranks has made, on
+  /// average, since the worker has read the range (Zhang et al., "Staleness-aware async-SGD for distributed deep
+  /// learning", IJCAI 2016).
+  bool divides_by_lag = false;
+  /// Not 0: adds compensation * g * g * (weight - weight as it was read) to a gradient g (the lambda of Zheng et al.,
+  /// "Asynchronous stochastic gradient descent with delay compensation", ICML 2017). g is a push times Update::scale
+  /// and the number of ranks.
+  float compensation = 0;
+};
+
+namespace store {
+
+/// Applies one push of one rank.
+class SinglePush {
+ public:
+  /// `missed`: how many pushes of the other ranks were applied since the worker has read.
+  GPUSOCK_FN SinglePush(const Sgd& update, const Correction& correction, int ranks, std::uint64_t missed)
+      : update_(update), compensation_(correction.compensation * update.scale * static_cast<float>(ranks)) {
+    const float lag = ranks == 1 ? 0 : static_cast<float>(missed) / static_cast<float>(ranks - 1);
+    if (correction.divides_by_lag && lag > 1) update_.scale /= lag;
+  }
+
+  /// `read`: the weight as the worker has read it; null without a compensation.
+  GPUSOCK_FN void apply(float pushed, const float* read, UpdateState state, float& weight) const {
+    if (read != nullptr) pushed += compensation_ * pushed * pushed * (weight - *read);
+    update_.apply(pushed, state, weight);
+  }
+
+ private:
+  Sgd update_;
+  float compensation_;
+};
+
+}  // namespace store
+}  // namespace param_sync
