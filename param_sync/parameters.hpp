@@ -16,10 +16,16 @@ struct Update {
   float learning_rate = 0;  ///< how far a weight goes along its velocity
   float momentum = 0;       ///< the share of its velocity that a weight keeps
   float scale = 1;          ///< factor of the sum: 1 / ranks makes it the mean
+  bool nesterov = false;    ///< see nesterov_sgd()
 
   /// SGD: velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity. Velocities begin at 0.
   static constexpr Update sgd(float learning_rate, float momentum = 0, float scale = 1) {
     return {learning_rate, momentum, scale};
+  }
+  /// SGD with Nesterov's momentum: weight -= learning_rate * (momentum * velocity + scale * sum), with the new
+  /// velocity.
+  static constexpr Update nesterov_sgd(float learning_rate, float momentum, float scale = 1) {
+    return {learning_rate, momentum, scale, true};
   }
   /// weight += sum.
   static constexpr Update add() { return {-1, 0, 1}; }

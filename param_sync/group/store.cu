@@ -52,8 +52,9 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
-  for (const float value : {options.update.learning_rate, options.update.momentum, options.update.scale,
-                            options.correction.compensation, options.correction.divides_by_lag ? 1.0f : 0.0f}) {
+  for (const float value :
+       {options.update.learning_rate, options.update.momentum, options.update.scale, options.correction.compensation,
+        static_cast<float>(options.correction.divides_by_lag), static_cast<float>(options.update.nesterov)}) {
     hash = fnv1a(&value, sizeof value, hash);
   }
   for (const std::vector<float>& weights : initial) {
@@ -299,7 +300,8 @@ struct Store::Impl {
 
   void start_server() {
     serves = true;
-    const Sgd update = Sgd::of({options.update.learning_rate, options.update.momentum, options.update.scale});
+    const Update& of = options.update;
+    const Sgd update = Sgd::of({of.learning_rate, of.momentum, of.scale, of.nesterov});
     const auto launch = [&](const auto& clock) {
       gpusock::launch(group.context, {.block = kThreads, .stream = &stream},
                       store::run_server<std::decay_t<decltype(clock)>>, server(), clock, update);

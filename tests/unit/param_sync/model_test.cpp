@@ -201,5 +201,13 @@ TEST(Sgd, HasMomentum) {
   EXPECT_EQ(weight, 8.5f - 0.375f);
 }
 
+TEST(Sgd, HasNesterovsMomentum) {
+  const Sgd sgd{0.5f, 0.25f, 0.125f, true};
+  float velocity = 4, weight = 10;
+  sgd.apply(16, {&velocity, 1}, weight);
+  EXPECT_EQ(velocity, 3);
+  EXPECT_EQ(weight, 10 - 0.5f * (0.25f * 3 + 2));
+}
+
 }  // namespace
 }  // namespace param_sync

@@ -180,7 +180,7 @@ class Stores {
 
 /// The weights of `steps` bulk-synchronous steps, computed one after the other.
 std::vector<float> serial(int steps, const Update& update) {
-  const Sgd sgd = Sgd::of({update.learning_rate, update.momentum, update.scale});
+  const Sgd sgd = Sgd::of({update.learning_rate, update.momentum, update.scale, update.nesterov});
   std::vector<float> all;
   for (std::vector<float> range : initial_weights()) {
     std::vector<float> velocity(range.size());
@@ -198,8 +198,9 @@ std::vector<float> serial(int steps, const Update& update) {
 
 TEST(Stores, BspIsTheSerialRunBitForBit) {
   for (const unsigned connections : {1u, 3u}) {
-    const StoreOptions options{
-        .clock = Bsp(), .update = Update::sgd(0.05f, 0.9f, 1.0f / kRanks), .connections = connections};
+    const Update update = connections == 1 ? Update::sgd(0.05f, 0.9f, 1.0f / kRanks)
+                                           : Update::nesterov_sgd(0.05f, 0.9f, 1.0f / kRanks);
+    const StoreOptions options{.clock = Bsp(), .update = update, .connections = connections};
     Stores stores(options);
     for (int rank = 0; rank < kRanks; ++rank) stores[rank].train(kSteps, static_cast<unsigned>(rank) * 200'000);
     for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0) << "rank " << rank;
