@@ -15,7 +15,8 @@ namespace param_sync::executor {
 /// step's gradients; what comes between is ordered by L9 to L13. Kernels that compute follow each other on a stream.
 /// Blocks of one may see each other's times late: then a pause is counted longer by as much, and nothing else is wrong.
 struct ExchangeTimes {
-  std::uint64_t first_ready_ns;     ///< when this step's first gradients were ready
+  std::uint64_t first_ready_ns;     ///< when the first gradients were ready of the steps that are exchanged now
+  std::uint64_t exchanging;         ///< how many steps' gradients are exchanged now
   std::uint64_t communicating_ns;   ///< communication of all steps
   std::uint64_t versions;           ///< how many versions were published
   std::uint64_t ended_ns;           ///< when the weights of the last complete step were there
@@ -24,13 +25,16 @@ struct ExchangeTimes {
   std::uint64_t exposed_ns;         ///< exposed time of all steps
 };
 
-/// Notes that a step's first gradients may be sent from now on. One thread.
+/// Notes that a step's first gradients may be sent from now on. Where steps overlap, one begins for all of them. One
+/// thread.
 GPUSOCK_FN inline void begin_communication(ExchangeTimes& times, std::uint64_t now_ns) {
+  if (DeviceWord(times.exchanging).fetch_add(1, cuda::memory_order_relaxed) != 0) return;
   DeviceWord(times.first_ready_ns).store(now_ns, cuda::memory_order_relaxed);
 }
 
 /// Notes that the step's last weights are there. One thread.
 GPUSOCK_FN inline void end_communication(ExchangeTimes& times, std::uint64_t now_ns) {
+  if (DeviceWord(times.exchanging).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed) != 1) return;
   const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
   DeviceWord(times.communicating_ns).fetch_add(now_ns - start_ns, cuda::memory_order_relaxed);
   DeviceWord(times.ended_ns).store(now_ns, cuda::memory_order_relaxed);

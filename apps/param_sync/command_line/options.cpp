@@ -1,8 +1,10 @@
 #include "command_line/options.hpp"
 
 #include "layout/layout.hpp"
+#include "plan/delays.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
+#include "plan/outer.hpp"
 #include "plan/plan.hpp"
 #include "plan/sync.hpp"
 #include "param_sync/bootstrap/launch.hpp"
@@ -73,15 +75,20 @@ std::string resume_problem(const std::string& text) {
   return text == "latest" || step_from(text) != 0 ? "" : "'" + text + "' is neither latest nor a step from 1 on";
 }
 
-/// Says what is wrong with --sync; empty if nothing is.
-std::string sync_problem(const std::string& text) {
+/// Says what `read` finds wrong with the text of an option; empty if nothing is.
+template <class Read>
+std::string problem_of(Read read, const std::string& text) {
   try {
-    if (text.empty()) return "'' is no clock: take bsp, ssp:S, async or every:X";
-    sync_of(text);
+    read(text);
     return "";
   } catch (const gpusock::Error& error) {
     return error.what();
   }
+}
+
+/// Says what is wrong with --sync; empty if nothing is.
+std::string sync_problem(const std::string& text) {
+  return text.empty() ? "'' is no clock: take bsp, ssp:S, async or every:X" : problem_of(sync_of, text);
 }
 
 constexpr const char* kMeasured = "measured";
@@ -153,12 +160,30 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              1, kBudgetBytesMax)
       .shown_default("any number");
   arguments
-      .text("--sync", config.sync,
-            "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-            "pushes of each other node) or async; or every:X, in which nodes average their weights after X steps "
-            "(docs/stores.md)")
+      .text(
+          "--sync", config.sync,
+          "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
+          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps) or pipeline:D "
+          "(weights are D steps old); or every:X, in which nodes average their weights after X steps (docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
+  arguments
+      .text(
+          "--outer", config.outer,
+          "With --sync every:X, what averages are for: nesterov, or nesterov:LR,MOMENTUM, makes steps of them (DiLoCo)")
+      .shown_default("nodes take them")
+      .check([](const std::string& text) { return problem_of(outer_of, text); });
+  arguments.flag(
+      "--stale-lr", config.stale_lr,
+      "With --sync ssp, async or downpour: owners divide a push by its lag, the pushes of each other node since "
+      "the pull");
+  arguments
+      .number(
+          "--delay-compensation", config.delay_compensation,
+          "With --sync ssp or async: owners add so much times the square of a gradient, times the change of its weight "
+          "since the pull (DC-ASGD)",
+          0.0F, 1e6F)
+      .shown_default("0");
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
@@ -171,6 +196,12 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.flag("--in-process", config.in_process,
                  "All nodes in this process; on a GPU always so, unless --rank or a launcher starts nodes");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
+  arguments
+      .text("--delays", config.delays,
+            "With --serial, how long steps take in virtual time: exponential (half of it is random), slow:F (the last "
+            "rank takes F times as long), or both with a comma")
+      .shown_default("all as long")
+      .check([](const std::string& text) { return problem_of(delays_of, text); });
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");
   arguments.number("--every", texts.every, "Steps from one checkpoint to the next", 1, kAnySeed)
@@ -249,11 +280,14 @@ std::string problem_of_files(const Config& config) {
 
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
-  if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
-  if (config.serial && !sync_of(config.sync).is_deterministic()) {
-    return fmt::format("--serial and --sync {} exclude each other: no node is ahead of another one", config.sync);
+  if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
+  const SyncPlan sync = sync_of(config.sync);
+  if (config.stale_lr && sync.is_deterministic()) return "--stale-lr needs --sync ssp:S, async or downpour";
+  if (config.delay_compensation != 0 && (sync.is_deterministic() || sync.local_steps != 0)) {
+    return "--delay-compensation needs --sync ssp:S or async, in which nodes push gradients";
   }
-  if (config.serial && !config.history_file.empty()) return "--serial has no store whose --history could be written";
+  if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X";
+  if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
                                                  {"--credits", config.credits != 0},
@@ -264,6 +298,9 @@ std::string problem_of_sync(const Config& config) {
                                                  {"--trace", !config.trace_file.empty()}};
   for (const auto& [option, given] : others) {
     if (given) return fmt::format("--sync and {} exclude each other: give one of them", option);
+  }
+  if (!config.history_file.empty() && config.serial && sync.depth != 0) {
+    return "--serial has no --history of a pipeline: there nodes read old versions, and not from a store";
   }
   if (!config.history_file.empty() && config.launch) {
     return "--history is not for nodes that a launcher starts: each would write the same file";
@@ -398,6 +435,11 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.overlap) arguments.emplace_back("--no-overlap");
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
   if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
+  if (!config.outer.empty()) arguments.insert(arguments.end(), {"--outer", config.outer});
+  if (config.stale_lr) arguments.emplace_back("--stale-lr");
+  if (config.delay_compensation != 0) {
+    arguments.insert(arguments.end(), {"--delay-compensation", fmt::format("{:.9g}", config.delay_compensation)});
+  }
   if (!config.history_file.empty()) arguments.insert(arguments.end(), {"--history", config.history_file});
   return arguments;
 }

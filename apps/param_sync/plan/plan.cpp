@@ -1,6 +1,7 @@
 #include "plan/plan.hpp"
 
 #include "plan/exchange_plan.hpp"
+#include "plan/outer.hpp"
 
 #include "gpusock/gpusock.hpp"
 
@@ -31,6 +32,8 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
   plan.sync = sync_of(config.sync);
   const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
   plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
+  plan.owners = plan.sync.local_steps == 0 ? std::get<Sgd>(plan.update) : outer_of(config.outer);
+  plan.correction = {config.stale_lr, config.delay_compensation};
   return plan;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file The plan of a run. It follows from the run's settings and its data, and is the same on every node.
 
+#include "param_sync/store/correction.hpp"
 #include "param_sync/update/update.hpp"
 #include "plan/sync.hpp"
 #include "settings/config.hpp"
@@ -15,8 +16,10 @@ namespace param_sync {
 
 struct Plan {
   Layout layout;
-  AnyUpdate update;
+  AnyUpdate update;  ///< of gradients
   SyncPlan sync;
+  Sgd owners;             ///< with --sync: what an owner does with a push
+  Correction correction;  ///< likewise: with late ones
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;

@@ -4,29 +4,62 @@
 
 #include <cerrno>
 #include <charconv>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace param_sync {
+namespace {
+
+/// Reads "NAME:N" or "NAME:N,N,...", whose numbers are from 1 on. Returns nothing if the text is something else.
+std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, std::string_view text) {
+  if (!text.starts_with(name)) return std::nullopt;
+  std::vector<std::uint64_t> numbers;
+  const char* at = text.data() + name.size();
+  const char* const end = text.data() + text.size();
+  for (;;) {
+    const auto read = std::from_chars(at, end, numbers.emplace_back());
+    if (read.ec != std::errc() || numbers.back() == 0) return std::nullopt;
+    if (read.ptr == end) return numbers;
+    if (*read.ptr != ',') return std::nullopt;
+    at = read.ptr + 1;
+  }
+}
+
+}  // namespace
 
 SyncPlan sync_of(std::string_view text) {
-  constexpr std::string_view kEvery = "every:";
   if (text.empty()) return {};
-  if (text.starts_with(kEvery)) {
-    std::uint64_t steps = 0;
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data() + kEvery.size(), end, steps);
-    if (read.ec == std::errc() && read.ptr == end && steps != 0) return {Bsp(), steps};
-  } else {
-    try {
-      return {clock_of(text), 0};
-    } catch (const gpusock::Error&) {
-      // What is allowed here is more than clocks.
-    }
+  SyncPlan plan;
+  if (const auto every = numbers_after("every:", text); every && every->size() == 1) {
+    plan.local_steps = every->front();
+    return plan;
+  }
+  if (const auto steps = numbers_after("downpour:", text);
+      steps && steps->size() == 2 && steps->back() % steps->front() == 0) {
+    plan.clock = Async();
+    plan.local_steps = steps->front();
+    plan.pull_every = steps->back() / steps->front();
+    return plan;
+  }
+  if (const auto depth = numbers_after("pipeline:", text);
+      depth && depth->size() == 1 && depth->front() <= SyncPlan::kDepthMax) {
+    plan.depth = depth->front();
+    return plan;
+  }
+  try {
+    plan.clock = clock_of(text);
+    return plan;
+  } catch (const gpusock::Error&) {
+    // What is allowed here is more than clocks.
   }
   throw gpusock::Error::with_cause(
-      EINVAL, "'" + std::string(text) +
-                  "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, and "
-                  "every:X (nodes average their weights after X steps, from 1 on)");
+      EINVAL,
+      "'" + std::string(text) +
+          "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, "
+          "downpour:PUSH,PULL (a node pushes its change after PUSH steps, and pulls weights after PULL steps, a "
+          "multiple of PUSH), pipeline:D (weights are D steps old, from 1 to " +
+          std::to_string(SyncPlan::kDepthMax) + "), and every:X (nodes average their weights after X steps)");
 }
 
 }  // namespace param_sync

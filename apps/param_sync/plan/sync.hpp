@@ -1,5 +1,6 @@
 #pragma once
-/// @file How nodes of a store stay together (--sync): by the store's clock, or by averages.
+/// @file How nodes of a store stay together (--sync): what they push, what they wait for, and which weights they
+/// compute with.
 
 #include "param_sync/store/clock/clock.hpp"
 
@@ -10,19 +11,38 @@
 namespace param_sync {
 
 struct SyncPlan {
+  static constexpr std::uint64_t kDepthMax = 16;
+
   AnyClock clock = Bsp();
-  /// Not 0: each node trains by itself for so many steps. Then all nodes take the average of their weights, and go on.
+  /// Not 0: each node trains by itself for so many steps. Then it pushes its change, which is the exchange.
   std::uint64_t local_steps = 0;
+  /// Exchanges from a pull of weights to the next one.
+  std::uint64_t pull_every = 1;
+  /// A step computes with the weights of so many steps before, and does not wait for newer ones.
+  std::uint64_t depth = 0;
 
   /// True if equal runs end with equal weights.
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
+  /// True if all nodes average their weights.
+  bool averages() const { return local_steps != 0 && is_deterministic(); }
   /// How many exchanges come before a step.
   std::uint64_t exchanges_before(std::uint64_t step) const { return local_steps == 0 ? step : step / local_steps; }
+  /// The version of the weights that a step computes with.
+  std::uint64_t version_of(std::uint64_t step) const {
+    const std::uint64_t newest = exchanges_before(step);
+    return newest < depth ? 0 : newest - depth;
+  }
+  /// How many versions of the weights, and of the gradients, a node has at a time.
+  std::uint64_t versions() const { return depth + 1; }
   /// True if nodes exchange something after the step. They do after the last one of `steps`.
   bool exchanges_after(std::uint64_t step, std::uint64_t steps) const {
     return local_steps == 0 || (step + 1) % local_steps == 0 || step + 1 == steps;
   }
-  /// True if a node's weights are the average of all nodes' when the step begins.
+  /// True if weights are pulled after so many exchanges, of `exchanges` in all.
+  bool pulls_after(std::uint64_t exchange, std::uint64_t exchanges) const {
+    return exchange % pull_every == 0 || exchange == exchanges;
+  }
+  /// True if a node that trains by itself has pushed all of its changes when the step begins.
   bool begins_alone(std::uint64_t step) const { return local_steps != 0 && step % local_steps == 0; }
   /// How many exchanges there are in so many steps.
   std::uint64_t exchanges(std::uint64_t steps) const {
@@ -30,7 +50,8 @@ struct SyncPlan {
   }
 };
 
-/// Returns what --sync says: a clock of stores, or "every:X". Throws gpusock::Error (EINVAL).
+/// Returns what --sync says: a clock of stores, "every:X", "downpour:PUSH,PULL" or "pipeline:D". Throws gpusock::Error
+/// (EINVAL).
 SyncPlan sync_of(std::string_view text);
 
 }  // namespace param_sync

@@ -99,8 +99,12 @@ std::string subject(const RunReport& run) {
 
 std::string division_of_work(const Config& config) {
   const SyncPlan sync = sync_of(config.sync);
-  if (config.serial && sync.local_steps != 0) {
+  if (config.serial && sync.averages()) {
     return fmt::format("one process trained the models of {} nodes, {} samples a step for each, and averaged them",
+                       config.nodes, config.batch);
+  }
+  if (config.serial && !sync.is_deterministic()) {
+    return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, in virtual time",
                        config.nodes, config.batch);
   }
   if (config.serial) {
@@ -109,7 +113,7 @@ std::string division_of_work(const Config& config) {
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
-  if (sync.local_steps != 0) {
+  if (sync.averages()) {
     return fmt::format("{} nodes: each trained {}, and all averaged their weights after {} steps", config.nodes,
                        samples, sync.local_steps);
   }
@@ -159,14 +163,15 @@ std::uint64_t staleness_of(const std::vector<NodeReport>& nodes) {
 
 std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
-  if (sync_of(run.config.sync).local_steps != 0) return fmt::format("staleness 0 averages ({})\n", run.config.sync);
+  const SyncPlan sync = sync_of(run.config.sync);
+  if (sync.averages()) return fmt::format("staleness 0 averages ({})\n", run.config.sync);
   double pulls = 0;
   for (const NodeReport& node : run.nodes) {
     for (const std::uint64_t count : node.staleness) pulls += static_cast<double>(count);
   }
   const double mean = pulls == 0 ? 0 : static_cast<double>(total(run.nodes, &NodeReport::staleness_sum)) / pulls;
-  return fmt::format("staleness {:.2f} steps on average, {} at most ({})\n", mean, staleness_of(run.nodes),
-                     run.config.sync);
+  return fmt::format("staleness {:.2f} {} on average, {} at most ({})\n", mean,
+                     sync.local_steps == 0 ? "steps" : "pushes", staleness_of(run.nodes), run.config.sync);
 }
 
 /// Says which share of the gradients the computing kernels wrote into the rings; empty if no gradients were sent.
@@ -236,7 +241,9 @@ std::string RunReport::summary() const {
         "communication hidden behind compute {:.0f} %  (of {:.2f} s a node; in {:.2f} s no kernel computed)\n",
         100 * hidden_share(), seconds_a_node(nodes, &NodeReport::communicating_ns),
         seconds_a_node(nodes, &NodeReport::exposed_ns));
-    text += staleness_line(*this);
+  }
+  if (!config.serial || !config.sync.empty()) text += staleness_line(*this);
+  if (!config.serial) {
     text += in_place_line(*this);
     text += budget_line(*this);
   }

@@ -37,6 +37,9 @@ struct Config {
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
   std::string scheme = kDefaultScheme;  ///< how gradients are exchanged: layer_schemes.hpp
   std::string sync;                     ///< the clock of the store through which gradients go; empty: by `scheme`
+  std::string outer;             ///< with averages: what is done with them (plan/outer.hpp); empty: they are taken
+  bool stale_lr = false;         ///< owners divide late pushes by their lag
+  float delay_compensation = 0;  ///< see Correction::compensation
   ExchangePrices prices;
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes
@@ -54,6 +57,7 @@ struct Config {
   std::vector<std::string> peers;           ///< HOST:PORT of each rank, this one's included
   bool in_process = false;                  ///< all nodes as threads and contexts of this process
   bool serial = false;                      ///< all nodes' work one after the other, without sockets
+  std::string delays;                       ///< with `serial`: how long steps take in virtual time (plan/delays.hpp)
   std::optional<bootstrap::Launch> launch;  ///< set if a launcher gives the rank and no option chose how to run
   int control_fd = -1;                      ///< of a node that a cluster has started: the socket to the cluster
   std::string json_file;

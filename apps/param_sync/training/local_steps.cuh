@@ -2,7 +2,7 @@
 /// @file The kernels of a node that trains by itself for some steps, before all nodes average their weights.
 
 #include "arithmetic/averages.cuh"
-#include "arithmetic/gradients.cuh"
+#include "arithmetic/shares.cuh"
 #include "training/store_exchange.cuh"
 
 #include <cstdint>
@@ -19,9 +19,7 @@ struct LayerParameters {
 /// Calls `call` with this thread's share of a layer's parameters, counted in the model.
 template <class Call>
 __device__ inline void for_parameters(const LayerParameters& of, Call call) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < of.count; i += gridDim.x * blockDim.x) {
-    call(of.begin + i);
-  }
+  for_share(of.count, [&](std::uint32_t i) { call(of.begin + i); });
 }
 
 /// Keeps the average that the node sets out from.

@@ -102,7 +102,7 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   check();
   if (config.rank == 0) {
     score[0] = {};
-    model.evaluate(test, memory.weights.data(), test_activations, score.data());
+    model.evaluate(test, memory.weights_of(version_after(step)), test_activations, score.data());
   }
   compute.synchronize();
   check();

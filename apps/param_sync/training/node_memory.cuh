@@ -13,6 +13,9 @@
 namespace param_sync {
 
 struct NodeMemory {
+  std::uint32_t parameters;
+  std::uint64_t versions;       ///< how many versions of the weights, and of the gradients, there are at a time
+  std::uint64_t final_version;  ///< the version after the training
   gpusock::DeviceBuffer<float> weights, gradients, states;
   gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: how long its kernels waited for weights or factors
   gpusock::DeviceBuffer<std::uint64_t> failed;
@@ -20,8 +23,11 @@ struct NodeMemory {
   gpusock::Mapped<std::uint64_t> stop;
 
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
-      : weights(context, plan.layout.parameters()),
-        gradients(context, plan.layout.parameters()),
+      : parameters(plan.layout.parameters()),
+        versions(plan.sync.versions()),
+        final_version(plan.sync.exchanges(plan.steps)),
+        weights(context, parameters * versions),
+        gradients(context, parameters * versions),
         states(context, state_floats(plan.update, plan.layout.parameters())),
         step_waited_ns(context, plan.steps),
         failed(context, 1),
@@ -35,16 +41,20 @@ struct NodeMemory {
     NodeState node;
     node.weights = weights.data();
     node.gradients = gradients.data();
-    node.states = {states.data(), weights.size()};
+    node.states = {states.data(), parameters};
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();
     return node;
   }
 
+  /// Where a version of the weights is, or the gradients that make the next one. It has the memory of an old one.
+  float* weights_of(std::uint64_t version) const { return weights.data() + version % versions * parameters; }
+  float* gradients_of(std::uint64_t version) const { return gradients.data() + version % versions * parameters; }
+
   std::vector<float> final_weights() const {
-    std::vector<float> all(weights.size());
-    weights.copy_out(all);
+    std::vector<float> all(parameters);
+    weights.copy_out(all, final_version % versions * parameters);
     return all;
   }
 

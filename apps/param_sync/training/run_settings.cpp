@@ -13,7 +13,8 @@ namespace {
 /// A number that is another one for nodes that stay together in another way.
 std::uint64_t code_of(const SyncPlan& sync) {
   const Ssp* const ssp = std::get_if<Ssp>(&sync.clock);
-  const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness, sync.local_steps};
+  const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness, sync.local_steps,
+                                 sync.pull_every, sync.depth};
   return fnv1a(parts, sizeof parts);
 }
 

@@ -36,6 +36,9 @@ struct StoreMoves {
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
   std::uint64_t steps = 0;                ///< exchanges
+  std::uint64_t versions = 1;             ///< see NodeMemory
+  std::uint64_t parameters = 0;           ///< floats from a version to the next one
+  std::uint64_t pull_every = 1;           ///< see SyncPlan
   std::uint64_t timeout_ns = 0;  ///< of a push and of a pull; and how long a slower rank may push nothing at the end
 };
 
@@ -84,7 +87,8 @@ class OwnersMoves {
       executor::ExchangeWords& words = node_.exchanges[part.layer];
       const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
       if (!wait_until(node_, [&] { return executor::has_gradients(words, blocks); })) return false;
-      if (!succeeded(push(block_, moves_.store, part.range, node_.gradients + part.begin, deadline()))) return false;
+      const float* const gradients = of_version(node_.gradients, step) + part.begin;
+      if (!succeeded(push(block_, moves_.store, part.range, gradients, deadline()))) return false;
       count(words.pushed_bytes, sizeof(store::Request) + part.floats * sizeof(float));
     }
     return true;
@@ -103,15 +107,15 @@ class OwnersMoves {
   }
 
   __device__ bool pull_part(const StorePart& part, std::uint64_t clock) {
-    if (!pull_once(part)) return false;
-    if (threadIdx.x != 0) return true;
-    count_lags(clock);
-    publish(part, clock);
-    return true;
+    const bool pulls = clock % moves_.pull_every == 0;
+    if (pulls && !pull_once(part, clock)) return false;
+    if (pulls && threadIdx.x == 0) count_lags(clock);
+    return publish(part, clock);
   }
 
-  __device__ bool pull_once(const StorePart& part) {
-    if (!succeeded(pull(block_, moves_.store, part.range, node_.weights + part.begin, seen_, deadline()))) return false;
+  __device__ bool pull_once(const StorePart& part, std::uint64_t clock) {
+    float* const weights = of_version(node_.weights, clock) + part.begin;
+    if (!succeeded(pull(block_, moves_.store, part.range, weights, seen_, deadline()))) return false;
     const std::uint64_t ranks = static_cast<std::uint64_t>(node_.nodes);
     count(node_.exchanges[part.layer].pulled_bytes,
           sizeof(store::Answer) + ranks * sizeof(std::uint64_t) + part.floats * sizeof(float));
@@ -126,7 +130,7 @@ class OwnersMoves {
     __shared__ std::uint64_t all;
     std::uint64_t before = 0, since_ns = gpusock::clock_ns();
     for (;;) {
-      if (!pull_once(part)) return false;
+      if (!pull_once(part, moves_.steps)) return false;
       if (threadIdx.x == 0) {
         all = 0;
         for (int rank = 0; rank < node_.nodes; ++rank) all += seen_[rank];
@@ -142,8 +146,7 @@ class OwnersMoves {
       pause_ns = min(2 * pause_ns, kPauseMaxNs);
       if (!wait_until(node_, [&] { return gpusock::clock_ns() >= until_ns; }) || !going_on(node_)) return false;
     }
-    if (threadIdx.x == 0) publish(part, moves_.steps);
-    return true;
+    return publish(part, moves_.steps);
   }
 
   /// Returns the rank that has made the fewest pushes, as far as the last pull says. One thread.
@@ -155,8 +158,15 @@ class OwnersMoves {
     return least;
   }
 
-  /// Counts by how many pushes the weights that were pulled lag behind this rank's own clock. One thread.
+  /// The part of `all` that belongs to a version of the weights.
+  __device__ float* of_version(float* all, std::uint64_t version) const {
+    return all + version % moves_.versions * moves_.parameters;
+  }
+
+  /// Counts by how many pushes the weights that were pulled lag behind this rank's own clock when it computes with
+  /// them. One thread.
   __device__ void count_lags(std::uint64_t clock) {
+    clock += moves_.versions - 1;
     for (int rank = 0; rank < node_.nodes; ++rank) {
       if (rank == node_.rank) continue;
       const std::uint64_t lag = seen_[rank] < clock ? clock - seen_[rank] : 0;
@@ -175,10 +185,16 @@ class OwnersMoves {
     executor::DeviceWord(word).fetch_add(what, cuda::memory_order_relaxed);
   }
 
-  /// Counts that the part has the weights of `clock`. One thread.
-  __device__ void publish(const StorePart& part, std::uint64_t clock) {
-    executor::end_step(node_.exchanges[part.layer], static_cast<std::uint64_t>(node_.nodes), clock - 1, *node_.times,
-                       node_.exchange_count);
+  /// Counts that the part has the weights of `clock`. Parts of a version are counted together, so a block that is ahead
+  /// of another one waits until the version before is complete: blocks may be apart if a step does not need the newest
+  /// weights.
+  __device__ bool publish(const StorePart& part, std::uint64_t clock) {
+    executor::ExchangeWords& words = node_.exchanges[part.layer];
+    if (!wait_until(node_, [&] { return executor::has_version(words, clock - 1); })) return false;
+    if (threadIdx.x == 0) {
+      executor::end_step(words, static_cast<std::uint64_t>(node_.nodes), clock - 1, *node_.times, node_.exchange_count);
+    }
+    return true;
   }
 
   /// Block-collective.

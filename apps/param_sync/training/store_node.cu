@@ -79,6 +79,14 @@ NodeState StoreNode::state() {
   return node;
 }
 
+/// What kernels of a step take: its weights, and its gradients.
+NodeState StoreNode::state_of(std::uint64_t step) {
+  NodeState node = state();
+  node.weights = memory.weights_of(plan.sync.version_of(step));
+  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step));
+  return node;
+}
+
 /// Calls `call`, which calls the group or the store, and words its errors.
 template <class Call>
 void StoreNode::of_group(Call call) {
@@ -153,7 +161,7 @@ Range StoreNode::part_of(int layer, int part) const {
 
 /// Makes the store, starts its server, and notes which rank owns what.
 void StoreNode::make_store() {
-  const std::vector<float> all = memory.final_weights();
+  const std::vector<float> all = initial_weights(plan.layout, config.seed);
   std::vector<std::vector<float>> initial;
   initial.reserve(range_count());
   for (int layer = 0; layer < plan.layout.size(); ++layer) {
@@ -164,8 +172,8 @@ void StoreNode::make_store() {
   }
   StoreOptions options;
   options.clock = plan.sync.clock;
-  const Sgd& sgd = std::get<Sgd>(plan.update);
-  options.update = plan.sync.local_steps == 0 ? Update::sgd(sgd.learning_rate, sgd.momentum, sgd.scale) : Update::add();
+  options.update = {plan.owners.learning_rate, plan.owners.momentum, plan.owners.scale, plan.owners.nesterov};
+  options.correction = plan.correction;
   options.history_events = history_events(config, plan);
   of_group([&] {
     store = std::make_unique<Store>(group, initial, options);
@@ -197,6 +205,9 @@ void StoreNode::launch_residents() {
   moves.lags = lags.data();
   moves.seen = seen.data();
   moves.steps = plan.sync.exchanges(plan.steps);
+  moves.versions = memory.versions;
+  moves.parameters = memory.parameters;
+  moves.pull_every = plan.sync.pull_every;
   moves.timeout_ns = ns_of(config.timeout_s);
   gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
                   exchange_through_store, state(), moves);
@@ -213,15 +224,17 @@ void StoreNode::launch_step(std::uint64_t step) {
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
-    if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
+    if (layer > 0) {
+      model.backward_input(layer, memory.weights_of(plan.sync.version_of(step)), plan.batch, activations);
+    }
     launch_backward(layer, step);
   }
 }
 
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
   with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-    gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state(), at,
-                    plan.sync.exchanges_before(step), activations.input(layer), plan.batch, activations.output(layer),
+    gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state_of(step),
+                    at, plan.sync.version_of(step), activations.input(layer), plan.batch, activations.output(layer),
                     memory.step_waited_ns.data() + step);
   });
   if (!plan.sync.begins_alone(step)) return;
@@ -233,7 +246,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
   const bool is_first = layer + 1 == plan.layout.size();
   if (plan.sync.local_steps == 0) {
     with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state(), at,
+      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state_of(step), at,
                       activations.input(layer), activations.output_delta(layer), plan.batch, is_first);
     });
     return;
@@ -272,7 +285,7 @@ std::string StoreNode::reason() {
 }
 
 void StoreNode::add_traffic(Progress& now) const {
-  now.pushed_per_step = std::uint64_t{plan.layout.parameters()} * sizeof(float);
+  now.pushed_per_step = std::uint64_t{memory.parameters} * sizeof(float);
   if (plan.sync.local_steps != 0) now.pushed_per_step /= plan.sync.local_steps;
   now.dense_per_step = now.pushed_per_step;
 }

@@ -35,6 +35,7 @@ class StoreNode final : public Node::Impl {
   void finish(NodeReport& report) override;
   void add_traffic(Progress& now) const override;
   NodeState state() override;
+  NodeState state_of(std::uint64_t step);
 
  private:
   std::size_t range_count() const { return plan.layout.layers.size() * static_cast<std::size_t>(config.nodes); }

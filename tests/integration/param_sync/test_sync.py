@@ -47,6 +47,78 @@ class Sync(Runs):
                 self.assertEqual(report[what], serial[what], (nodes, steps, what))
             self.assertTrue(report["same_weights"])
 
+    def test_an_outer_optimizer_equals_serial(self):
+        hashes = set()
+        for outer in ((), ("--outer", "nesterov"), ("--outer", "nesterov:0.7,0.9"), ("--outer", "nesterov:1,0")):
+            sync = ("--nodes", 3, "--sync", "every:4", *outer)
+            serial = results(*SMALL, *sync, "--serial")
+            self.assertEqual(results(*SMALL, *sync, "--in-process")["weights_hash"], serial["weights_hash"], outer)
+            hashes.add(serial["weights_hash"])
+        self.assertIn(len(hashes), (2, 3))  # steps of length 1 without momentum are averages, but for rounding
+
+    def test_pipelines_equal_serial(self):
+        """Whichever owner is ahead of the others, and however long steps take."""
+        for nodes, depth in ((1, 1), (3, 1), (4, 2), (3, 16)):
+            sync = ("--nodes", nodes, "--sync", f"pipeline:{depth}", "--momentum", 0.3)
+            serial = results(*SMALL, *sync, "--serial")
+            delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
+            self.assertEqual(delayed["weights_hash"], serial["weights_hash"])
+            for link in ("p2p", "tcp"):
+                report = results(*SMALL, *sync, "--in-process", "--link", link)
+                for what in ("weights_hash", "losses", "accuracies"):
+                    self.assertEqual(report[what], serial[what], (nodes, depth, link, what))
+                self.assertEqual((report["staleness"], serial["staleness"]), (depth, depth) if nodes != 1 else (0, 0))
+        self.assertEqual(len({results(*SMALL, "--serial", *sync)["weights_hash"] for sync in ((), ("--sync", "pipeline:1"), ("--sync", "pipeline:2"))}), 3)
+
+    def test_downpour_pushes_and_pulls_as_often_as_it_says(self):
+        moved = {}
+        for sync in ("downpour:1,1", "downpour:3,3", "downpour:3,12"):
+            report = results(*SMALL, "--nodes", 2, "--limit", 480, "--in-process", "--sync", sync)
+            self.assertEqual(report["steps"] % 12, 0)
+            self.assertTrue(report["same_weights"])
+            moved[sync] = [sum(layer[what] for layer in report["layers"]) for what in ("pushed_bytes", "pulled_bytes")]
+        self.assertEqual(moved["downpour:1,1"][0], 3 * moved["downpour:3,3"][0])
+        self.assertEqual(moved["downpour:3,12"][0], moved["downpour:3,3"][0])
+        self.assertLess(moved["downpour:3,12"][1], 0.7 * moved["downpour:3,3"][1])  # the last weights are pulled until all is in them
+
+    def test_virtual_time_keeps_clocks(self):
+        """The oracle judges the simulated store, too. Equal settings give equal runs."""
+        for clock, delays in itertools.product(("bsp", "ssp:2", "ssp:5", "async"), ((), ("exponential",), ("slow:9",), ("slow:9,exponential",))):
+            run = (*SMALL, "--nodes", 3, "--sync", clock, "--serial", "--history", self.history, *(("--delays", *delays) if delays else ()))
+            report = results(*run)
+            histories = self.histories(3)
+            self.assertEqual(sum(event["op"] == "push" for events in histories for event in events), 3 * report["steps"])
+            self.assertEqual(objections(histories, clock)[:3], [], (clock, delays))
+            if clock == "async" and "slow:9" in delays:
+                self.assertTrue(objections(histories, "ssp:5"))
+            self.assertEqual(results(*run)["weights_hash"], report["weights_hash"])
+
+    def test_virtual_time_is_that_of_the_slowest_where_all_wait(self):
+        def seconds(sync, *delays):
+            return results(*SMALL, "--nodes", 3, "--serial", "--sync", sync, "--delays", *delays)["node_reports"][0]["step_times_ns"][-1] / 1e9
+
+        steps = results(*SMALL, "--nodes", 3, "--serial")["steps"]
+        self.assertEqual(seconds("bsp", "slow:5"), 5 * (steps - 1))
+        self.assertEqual(seconds("bsp", "slow:1"), steps - 1)
+        self.assertLess(seconds("every:8", "exponential"), seconds("bsp", "exponential"))
+        self.assertLess(seconds("ssp:3", "exponential"), seconds("bsp", "exponential"))
+
+    def test_late_pushes_are_corrected(self):
+        """A correction changes what is late, and nothing else. Real nodes take it, too."""
+        late = (*SMALL, "--nodes", 3, "--sync", "async", "--serial", "--delays", "slow:9")
+        hashes = [results(*late, *correction)["weights_hash"] for correction in ((), ("--stale-lr",), ("--delay-compensation", 0.5))]
+        self.assertEqual(len(set(hashes)), 3)
+        for correction in (("--stale-lr",), ("--delay-compensation", 0.5)):
+            alone = (*SMALL, "--nodes", 1, "--sync", "async")
+            self.assertEqual(results(*alone, *correction, "--serial")["weights_hash"], results(*alone, "--serial")["weights_hash"])
+            self.assertTrue(results(*SMALL, "--nodes", 3, "--sync", "ssp:3", *correction, "--in-process")["same_weights"])
+
+    def test_momentum_is_as_strong_where_no_push_is_late(self):
+        """Without delays each rank misses at most one push of each other rank."""
+        by = {sync: results(*SMALL, "--nodes", 2, "--serial", "--sync", sync, "--lr", 0.01)["losses"] for sync in ("bsp", "async")}
+        last = [sum(losses[-10:]) / 10 for losses in by.values()]
+        self.assertLess(abs(last[0] - last[1]), 0.1 * max(last))
+
     def test_averages_cut_bytes_by_the_steps_between_them(self):
         pushed = {}
         for steps in (1, 3):
@@ -93,7 +165,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_a_node_that_is_killed_is_named(self):
-        for clock, link in itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES):
+        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp")):
             cluster, nodes = self.training_cluster("--sync", clock, "--link", link)
             os.kill(nodes[2], signal.SIGKILL)
             status, _, err = self.end(cluster)
@@ -162,7 +234,11 @@ class Sync(Runs):
     def test_what_does_not_fit_is_refused(self):
         for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"), (("--sync", ""), "'' is no clock"),
                               (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
-                              (("--sync", "ssp:1", "--serial"), "--serial and --sync ssp:1"), (("--sync", "bsp", "--serial", "--history", "h"), "--serial has no store"),
+                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "pipeline:17"), "from 1 to 16"),
+                              (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
+                              (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
+                              (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),
+                              (("--sync", "ssp:1", "--outer", "nesterov"), "--outer needs"), (("--sync", "every:2", "--outer", "nesterov:0,0"), "nesterov:0,0' is neither"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
                               (("--sync", "bsp", "--history", "h", "--json", "h"), "--json and --history name the same file")):

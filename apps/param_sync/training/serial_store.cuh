@@ -1,0 +1,293 @@
+#pragma once
+/// @file A store and its workers in virtual time (--serial): who may push and read is decided by the clocks of real
+/// stores, and pushes are applied by the code of their servers. The order of events depends on the settings alone.
+
+#include "arithmetic/averages.cuh"
+#include "arithmetic/shares.cuh"
+#include "param_sync/store.hpp"
+#include "param_sync/store/correction.hpp"
+#include "param_sync/store/range_clocks.hpp"
+#include "plan/delays.hpp"
+#include "training/serial_model.cuh"
+
+#include <algorithm>
+#include <cstdint>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace param_sync {
+
+/// Sums the ranks' gradients of all parameters in the order of ranks, and applies the sums, as an owner does.
+[[maybe_unused]] static __global__ void apply_sum(Sgd update, int nodes, std::uint32_t parameters,
+                                                  const float* gradients, UpdateStates states, float* weights) {
+  for_share(parameters, [&](std::uint32_t i) {
+    float sum = gradients[i];
+    for (int rank = 1; rank < nodes; ++rank) sum += gradients[std::size_t{parameters} * rank + i];
+    update.apply(sum, states.of(i), weights[i]);
+  });
+}
+
+/// Applies one rank's push. `read`: the weights as the rank has read them, or null.
+[[maybe_unused]] static __global__ void apply_single(store::SinglePush push, std::uint32_t parameters,
+                                                     const float* pushed, const float* read, UpdateStates states,
+                                                     float* weights) {
+  for_share(parameters, [&](std::uint32_t i) {
+    push.apply(pushed[i], read == nullptr ? nullptr : read + i, states.of(i), weights[i]);
+  });
+}
+
+[[maybe_unused]] static __global__ void copy_parameters(std::uint32_t parameters, const float* from, float* to) {
+  for_share(parameters, [&](std::uint32_t i) { to[i] = from[i]; });
+}
+
+/// Makes a push of the change since `base`.
+[[maybe_unused]] static __global__ void take_change(std::uint32_t parameters, int nodes, const float* weights,
+                                                    const float* base, float* change) {
+  for_share(parameters, [&](std::uint32_t i) { change[i] = part_of_change(weights[i], base[i], nodes); });
+}
+
+/// A serial run, whatever its clock.
+class SerialRun {
+ public:
+  virtual ~SerialRun() = default;
+  /// Runs until all nodes together have computed so many steps for each of them.
+  virtual void run_until(std::uint64_t steps) = 0;
+  /// The weights to evaluate: the store's, or rank 0's if it trains by itself.
+  virtual const float* newest() const = 0;
+  /// The mean loss of as many steps as there are nodes, in the order in which they ended. The stream was synchronized.
+  virtual float mean_loss(std::uint64_t step) const = 0;
+  virtual std::vector<float> weights() const = 0;
+  /// Adds what a store counts.
+  virtual void finish(NodeReport& report) const = 0;
+};
+
+template <class Clock>
+class SerialStore final : public SerialRun {
+ public:
+  SerialStore(const Config& config, const Plan& plan, SerialModel& model, const Clock& clock)
+      : config_(config),
+        plan_(plan),
+        sync_(plan.sync),
+        model_(model),
+        delays_(delays_of(config.delays)),
+        exchanges_(plan.sync.exchanges(plan.steps)),
+        ranks_(static_cast<std::size_t>(config.nodes)),
+        received_(ranks_.size()),
+        contained_(ranks_.size()),
+        clocks_{clock, received_.data(), contained_.data(), config.nodes},
+        weights_(model.context, versions() * parameters()),
+        states_(model.context, of_ranks(plan.owners.kStateFloats)),
+        gradients_(model.context, of_ranks(versions())),
+        own_(model.context, of_ranks(has_own() ? 1 : 0)),
+        bases_(model.context, of_ranks(alone() ? 1 : 0)),
+        own_states_(model.context, of_ranks(alone() ? state_floats(plan.update) : 0)) {
+    weights_.copy_in(initial_weights(plan.layout, config.seed));
+    for (int rank = 0; rank < config_.nodes; ++rank) begin_step(rank);
+  }
+
+  void run_until(std::uint64_t steps) override {
+    const std::size_t all = steps * ranks_.size();
+    while (computed_.size() < all) {
+      const auto [time, rank] = events_.top();
+      events_.pop();
+      now_ = time;
+      end_step(rank);
+    }
+    times_ns_.push_back(static_cast<std::uint64_t>(now_ * 1e9));
+  }
+
+  const float* newest() const override {
+    return alone() && ranks_[0].steps != plan_.steps ? own(0) : version(version_);
+  }
+
+  float mean_loss(std::uint64_t step) const override {
+    double sum = 0;
+    for (std::size_t i = step * ranks_.size(); i < (step + 1) * ranks_.size(); ++i) {
+      sum += model_.loss(computed_[i].first, computed_[i].second);
+    }
+    return static_cast<float>(sum / config_.nodes);
+  }
+
+  std::vector<float> weights() const override {
+    std::vector<float> all(parameters());
+    weights_.copy_out(all, version_ % versions() * parameters());
+    return all;
+  }
+
+  void finish(NodeReport& report) const override {
+    if (!config_.delays.empty()) {
+      for (const std::uint64_t time_ns : times_ns_) report.step_times_ns.push_back(time_ns - times_ns_.front());
+    }
+    if (config_.sync.empty()) return;
+    report.staleness = lags_;
+    report.staleness_sum = lags_sum_;
+    report.staleness_max = lags_most_;
+    if (config_.history_file.empty()) return;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      report.history += to_json_lines(static_cast<int>(rank), ranks_[rank].history);
+    }
+  }
+
+ private:
+  struct Rank {
+    std::uint64_t steps = 0;           ///< that it has computed
+    std::uint64_t made = 0;            ///< pushes that it has made
+    std::uint64_t taken = 0;           ///< pushes that the store has taken
+    std::uint64_t read_of_others = 0;  ///< how many pushes of others it has read
+    bool waits = false;                ///< for weights
+    std::vector<StoreEvent> history;
+  };
+  using Event = std::pair<double, int>;  ///< when a rank's step ends
+
+  std::uint32_t parameters() const { return plan_.layout.parameters(); }
+  std::size_t of_ranks(std::uint64_t copies) const {
+    return std::max<std::size_t>(1, ranks_.size() * parameters() * copies);
+  }
+  std::uint64_t versions() const { return sync_.versions(); }
+  bool alone() const { return sync_.local_steps != 0; }
+  /// True if ranks have copies of the weights. With Bsp they read a version that stays until all have computed.
+  bool has_own() const { return alone() || !Clock::kInRankOrder; }
+
+  float* of_rank(const gpusock::DeviceBuffer<float>& all, int rank, std::uint64_t copies = 1) const {
+    return all.data() + static_cast<std::size_t>(rank) * parameters() * copies;
+  }
+  float* own(int rank) const { return of_rank(own_, rank); }
+  float* version(std::uint64_t number) const { return weights_.data() + number % versions() * parameters(); }
+  /// The gradients of all ranks that make a version of the next one.
+  float* gradients(std::uint64_t number) const {
+    return gradients_.data() + number % versions() * ranks_.size() * parameters();
+  }
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  /// A rank begins a step as soon as it has the weights.
+  void begin_step(int rank) {
+    Rank& of = at(rank);
+    if (of.steps == plan_.steps) return;
+    const std::uint64_t pushes = sync_.exchanges_before(of.steps), wanted = sync_.version_of(of.steps);
+    const bool reads = (!alone() || sync_.begins_alone(of.steps)) && sync_.pulls_after(pushes, exchanges_);
+    of.waits = reads && !clocks_.may_read(rank, wanted);
+    if (of.waits) return;
+    if (reads) read(rank, pushes, wanted);
+    if (sync_.begins_alone(of.steps)) {
+      model_.launch(copy_parameters, parameters(), own(rank), of_rank(bases_, rank));
+    }
+    events_.emplace(now_ + delays_.time_of(config_.seed, rank, config_.nodes, of.steps), rank);
+  }
+
+  void read(int rank, std::uint64_t pushes, std::uint64_t wanted) {
+    if (has_own()) model_.launch(copy_parameters, parameters(), version(version_), own(rank));
+    at(rank).read_of_others = clocks_.of_others(rank);
+    count_lags(rank, pushes, wanted);
+    if (config_.history_file.empty()) return;
+    StoreEvent& event = at(rank).history.emplace_back();
+    event.clock = wanted;
+    event.end = parameters();
+    event.seen = contained_;
+  }
+
+  void count_lags(int rank, std::uint64_t pushes, std::uint64_t wanted) {
+    if (pushes == 0) return;
+    for (int other = 0; other < config_.nodes; ++other) {
+      if (other == rank) continue;
+      const std::uint64_t seen = sync_.depth != 0 ? wanted : contained_[static_cast<std::size_t>(other)];
+      const std::uint64_t lag = seen < pushes ? pushes - seen : 0;
+      const std::size_t index = std::min<std::size_t>(lag, kLagsMax);
+      if (lags_.size() <= index) lags_.resize(index + 1);
+      ++lags_[index];
+      lags_sum_ += lag;
+      lags_most_ = std::max(lags_most_, lag);
+    }
+  }
+
+  void end_step(int rank) {
+    Rank& of = at(rank);
+    const std::uint64_t step = of.steps++;
+    computed_.emplace_back(rank, step);
+    float* const pushed = gradients(of.made) + static_cast<std::size_t>(rank) * parameters();
+    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step)), pushed);
+    if (alone()) apply_own(rank, pushed);
+    if (sync_.exchanges_after(step, plan_.steps)) {
+      if (alone()) {
+        model_.launch(take_change, parameters(), config_.nodes, own(rank), of_rank(bases_, rank), pushed);
+      }
+      ++of.made;
+      push_all();
+    }
+    begin_step(rank);
+  }
+
+  /// A rank applies its own gradients.
+  void apply_own(int rank, const float* of_step) {
+    const std::uint64_t floats = static_cast<std::uint64_t>(state_floats(plan_.update));
+    const UpdateStates states{of_rank(own_states_, rank, floats), parameters()};
+    model_.launch(apply_sum, std::get<Sgd>(plan_.update), 1, parameters(), of_step, states, own(rank));
+  }
+
+  /// The store takes all pushes that it may take. Ranks that wait for them go on.
+  void push_all() {
+    for (bool some = true; some;) {
+      some = false;
+      for (int rank = 0; rank < config_.nodes; ++rank) {
+        if (at(rank).taken == at(rank).made || !clocks_.may_push(rank)) continue;
+        push(rank);
+        some = true;
+      }
+    }
+    for (int rank = 0; rank < config_.nodes; ++rank) {
+      if (at(rank).waits) begin_step(rank);
+    }
+  }
+
+  void push(int rank) {
+    Rank& of = at(rank);
+    const std::uint64_t number = of.taken++;
+    if (!config_.history_file.empty()) {
+      of.history.push_back({.is_push = true, .clock = number + 1, .end = parameters(), .seen = {}});
+    }
+    if constexpr (Clock::kInRankOrder) {
+      if (!clocks_.end_push(rank)) return;
+      if (versions() != 1) {
+        model_.launch(copy_parameters, parameters(), version(version_), version(version_ + 1));
+      }
+      model_.launch(apply_sum, plan_.owners, config_.nodes, parameters(), gradients(version_),
+                    UpdateStates{states_.data(), parameters()}, version(version_ + 1));
+      ++version_;
+      clocks_.apply_all();
+    } else {
+      const store::SinglePush push(plan_.owners, plan_.correction, config_.nodes,
+                                   clocks_.of_others(rank) - of.read_of_others);
+      const float* const read = plan_.correction.compensation == 0 ? nullptr : own(rank);
+      model_.launch(apply_single, push, parameters(), of_rank(gradients_, rank), read,
+                    UpdateStates{of_rank(states_, rank, Sgd::kStateFloats), parameters()}, weights_.data());
+      clocks_.end_push(rank);
+    }
+  }
+
+  static constexpr std::size_t kLagsMax = 64;
+
+  const Config& config_;
+  const Plan& plan_;
+  const SyncPlan& sync_;
+  SerialModel& model_;
+  Delays delays_;
+  std::uint64_t exchanges_;
+  std::vector<Rank> ranks_;
+  std::vector<std::uint64_t> received_, contained_;
+  store::RangeClocks<Clock> clocks_;
+  gpusock::DeviceBuffer<float> weights_;     ///< by version
+  gpusock::DeviceBuffer<float> states_;      ///< the owners', by rank; with Bsp rank 0's are those of all
+  gpusock::DeviceBuffer<float> gradients_;   ///< by version, then by rank: what is pushed
+  gpusock::DeviceBuffer<float> own_;         ///< by rank: its weights
+  gpusock::DeviceBuffer<float> bases_;       ///< by rank: its weights after its last push
+  gpusock::DeviceBuffer<float> own_states_;  ///< by rank
+  std::uint64_t version_ = 0;
+  double now_ = 0;  ///< virtual time, in steps of a rank without delays
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<std::pair<int, std::uint64_t>> computed_;  ///< ranks and their steps, in the order in which these ended
+  std::vector<std::uint64_t> times_ns_;                  ///< by step: when all ranks together had computed so many
+  std::vector<std::uint64_t> lags_;
+  std::uint64_t lags_sum_ = 0, lags_most_ = 0;
+};
+
+}  // namespace param_sync
