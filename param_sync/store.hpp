@@ -59,7 +59,9 @@ struct StoreHandle {
 /// comes. A pull beside it may then read weights to which only a part of that push is applied.
 ///
 /// To set it up, all ranks make a Store with the same ranges and options; then all call start(). The constructor waits
-/// for no rank, but it makes memory: ranks that share a GPU in one process all make theirs before one calls start().
+/// for no rank, but it makes memory, for which a GPU waits until its kernels have ended: so ranks that share a GPU in
+/// one process all make theirs before one of them has kernels that wait for others, such as those of start() and of the
+/// group's operations. At the end all of them call stop() before one ends its Store.
 ///
 /// **Failures.** If an owner is lost, or a push that a pull must wait for cannot come any more, or a call takes longer
 /// than its deadline, the call returns a negated errno, and check() throws an error that names the rank. All later
@@ -70,7 +72,7 @@ struct StoreHandle {
 /// One host thread at a time calls it, and not at the same time as the group.
 class Store {
  public:
-  /// `initial`: the weights of each range; the same on all ranks. The group is connected, and outlives this object.
+  /// `initial`: the weights of each range; the same on all ranks. The group listens, and outlives this object.
   /// Throws gpusock::Error (EINVAL, ENOTCONN, ENOMEM); then operations of this group fail on all ranks.
   Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options = {});
   /// Ends the server block. First wait for the kernels that use the handle.
@@ -78,10 +80,14 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  /// Connects to all ranks, waits until they are connected, and starts the server block. It is an operation of the
-  /// group that waits. Call it once. Throws as the group's operations do; (ETIMEDOUT, ECONNREFUSED, ...) a rank cannot
-  /// be reached; (EPROTO) a rank has other ranges or options. The message names the rank.
+  /// Connects to all ranks, waits until they are connected, and starts the server block. The group is connected. It is
+  /// an operation of the group that waits. Call it once. Throws as the group's operations do; (ETIMEDOUT, ECONNREFUSED,
+  /// ...) a rank cannot be reached; (EPROTO) a rank has other ranges or options. The message names the rank.
   StoreHandle start();
+
+  /// Ends the server block, and waits until it has ended. Call it after a barrier() of the group: a rank whose server
+  /// has ended is lost for those that still push or pull. The destructor does the same.
+  void stop();
 
   /// Throws gpusock::Error if a call of a kernel has failed. The message names the rank that was lost.
   void check();

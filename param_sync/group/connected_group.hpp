@@ -61,6 +61,7 @@ struct Group::Impl {
   executor::Executor executor;
   gpusock::Endpoint listens_at{};
   std::vector<gpusock::Endpoint> addresses{};
+  bool listens = false;
   bool connected = false;
   std::uint32_t parameters_made = 0;
   std::size_t small_floats_max = kSmallFloats;
@@ -83,9 +84,10 @@ struct Group::Impl {
 /// Tells all ranks of a group at which port each of them listens with another listener.
 class PortExchange {
  public:
-  /// `addresses`: where each rank listens with the group's listener, by rank.
-  PortExchange(gpusock::Context& context, executor::Executor& executor, const std::vector<gpusock::Endpoint>& addresses)
-      : executor_(executor), addresses_(addresses), ports_(context, addresses.size()) {}
+  /// `addresses`: where each of the ranks listens with the group's listener, once the group is connected.
+  PortExchange(gpusock::Context& context, executor::Executor& executor, const std::vector<gpusock::Endpoint>& addresses,
+               int ranks)
+      : executor_(executor), addresses_(addresses), ports_(context, static_cast<std::size_t>(ranks)) {}
 
   /// Sets this rank's own port.
   void set(int rank, std::uint16_t port) { ports_[static_cast<std::size_t>(rank)] = port; }

@@ -108,7 +108,9 @@ Group::Impl::Impl(gpusock::Context& of, int own_rank, int all, const GroupOption
 
 gpusock::Endpoint Group::Impl::listen(const gpusock::Endpoint& at) {
   listens_at = at;
-  return executor.listen(at);
+  const gpusock::Endpoint found = executor.listen(at);
+  listens = true;
+  return found;
 }
 
 void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {

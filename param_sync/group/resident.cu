@@ -47,7 +47,7 @@ struct ResidentSums::Impl {
         times(of.context, 1),
         failed(of.context, 1),
         stop(of.context, 1),
-        ports(of.context, of.executor, of.addresses) {
+        ports(of.context, of.executor, of.addresses, of.nodes) {
     executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options));
     starting.copy_in(starting_blocks_of(tensors));
     words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));

@@ -119,11 +119,11 @@ std::string describe(const store::Failure& failure) {
 
 struct Store::Impl {
   Impl(Group& with, std::span<const std::vector<float>> initial, const StoreOptions& given)
-      : group((static_cast<void>(with.impl_->ready()), *with.impl_)),
+      : group(listening_group(*with.impl_)),
         options(checked(initial, given)),
         settings(hash_of(initial, given)),
         ranges(ranges_of(initial, group.nodes)),
-        ports(group.context, group.executor, group.addresses),
+        ports(group.context, group.executor, group.addresses, group.nodes),
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
         sockets(group.context, ranks() * of_pair()),
@@ -173,6 +173,11 @@ struct Store::Impl {
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  static Group::Impl& listening_group(Group::Impl& group) {
+    if (group.listens) return group;
+    throw gpusock::Error(ENOTCONN, "a store of a group that does not listen: call listen first");
+  }
 
   std::size_t ranks() const { return static_cast<std::size_t>(group.nodes); }
   std::size_t connections() const { return ranks() * options.connections; }
@@ -310,7 +315,7 @@ struct Store::Impl {
   }
 
   void stop_server() {
-    if (!serves) return;
+    if (!serves || stop[0] != 0) return;
     // relaxed: it only ends the loop, and wake() comes after it
     executor::SystemWord(stop[0]).store(1, cuda::memory_order_relaxed);
     group.context.net().wake(gpusock::this_thread(), set[0]);
@@ -369,6 +374,11 @@ StoreHandle Store::start() {
   impl_->connect();
   impl_->start_server();
   return {impl_->worker.data()};
+}
+
+void Store::stop() {
+  impl_->stop_server();
+  impl_->stream.synchronize();
 }
 
 void Store::check() { impl_->check(); }

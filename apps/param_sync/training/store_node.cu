@@ -109,7 +109,9 @@ void StoreNode::fail_with(const std::string& why) {
 
 gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
   try {
-    return group.listen(at);
+    const gpusock::Endpoint found = group.listen(at);
+    make_store();
+    return found;
   } catch (const gpusock::Error& error) {
     if (stopping) throw Interrupted();
     const Failure failed{FailureKind::listen, config.rank, error.code().value()};
@@ -125,7 +127,7 @@ void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
     fail_with(error.what() + std::string(differs ? ". Start all nodes with the same --sync" : ""));
   }
   compare_settings();
-  make_store();
+  of_group([&] { handle = store->start(); });
 }
 
 /// Throws NodeFailure if another rank was started with other settings.
@@ -159,7 +161,8 @@ Range StoreNode::part_of(int layer, int part) const {
   return {at.offset + border(part), at.offset + border(part + 1)};
 }
 
-/// Makes the store, starts its server, and notes which rank owns what.
+/// Makes the store, and notes which rank owns what. Memory is made before any node has kernels that wait for others: a
+/// GPU makes none while such a kernel of another node of this process runs.
 void StoreNode::make_store() {
   const std::vector<float> all = initial_weights(plan.layout, config.seed);
   std::vector<std::vector<float>> initial;
@@ -175,10 +178,7 @@ void StoreNode::make_store() {
   options.update = {plan.owners.learning_rate, plan.owners.momentum, plan.owners.scale, plan.owners.nesterov};
   options.correction = plan.correction;
   options.history_events = history_events(config, plan);
-  of_group([&] {
-    store = std::make_unique<Store>(group, initial, options);
-    handle = store->start();
-  });
+  store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;
   by_owner.reserve(range_count());
   std::vector<std::uint32_t> first{0};
@@ -265,7 +265,10 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
 void StoreNode::take_leave() {
   moving.synchronize();
   check();
-  of_group([&] { group.wait(group.barrier(ns_of(config.timeout_s))); });
+  of_group([&] {
+    group.wait(group.barrier(ns_of(config.timeout_s)));
+    store->stop();
+  });
 }
 
 void StoreNode::check() {

@@ -399,6 +399,36 @@ TEST(Stores, ACallEndsAtItsDeadline) {
   }
 }
 
+TEST(Stores, AStoreThatIsStoppedIsLostForTheOthers) {
+  Stores stores({.clock = Async()}, {std::vector<float>(10)});
+  ASSERT_EQ(stores[0].store->owner(0), 0);
+  for (int i = 0; i < 2; ++i) stores[0].store->stop();
+  stores[1].job.timeout_ns = 20'000'000;
+  stores[1].train(1);
+  EXPECT_EQ(stores[1].wait(), -ETIMEDOUT) << "nobody answers";
+}
+
+TEST(Stores, AStoreMayBeMadeBeforeItsGroupIsConnected) {
+  gpusock::Context contexts[2];
+  std::vector<std::unique_ptr<param_sync::Group>> groups;
+  std::vector<gpusock::Endpoint> addresses;
+  std::vector<std::unique_ptr<Store>> stores;
+  for (int rank = 0; rank < 2; ++rank) {
+    groups.push_back(std::make_unique<param_sync::Group>(contexts[rank], rank, 2));
+    EXPECT_NE(error_of<gpusock::Error>([&] { Store(*groups.back(), Weights{{1}}, {}); }).find("call listen first"),
+              std::string::npos);
+    addresses.push_back(groups.back()->listen(gpusock::Endpoint::parse("127.0.0.1:0")));
+    stores.push_back(std::make_unique<Store>(*groups.back(), Weights{{1}}, StoreOptions{}));
+  }
+  std::vector<std::jthread> starting;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    starting.emplace_back([&, rank] {
+      groups[rank]->connect(addresses);
+      stores[rank]->start();
+    });
+  }
+}
+
 __global__ void push_where_nothing_is(Job job) {
   *job.result = param_sync::push(gpusock::this_thread(), job.store, job.ranges, job.gradients);
 }
