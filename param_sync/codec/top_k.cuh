@@ -35,15 +35,16 @@ class TopK {
   /// Throws gpusock::Error (EINVAL) if the headers of the messages exceed the budget.
   TopK(const TopKSettings& settings, const StepTraffic& sent, const Memory& memory)
       : TopK(memory.withheld.data(), memory.made.data(), memory.changes.data(), memory.chosen.data(),
-             changes_per_float(sent, settings.budget_bytes), sent.steps - 1) {}
+             changes_per_float(sent, settings.budget_bytes), sent.steps - 1, settings.order) {}
   TopK(float* withheld, float* made, Change* changes, std::uint32_t* chosen, double changes_per_float,
-       std::uint64_t last_step)
+       std::uint64_t last_step, ChangeOrder order)
       : withheld_(withheld),
         made_(made),
         changes_(changes),
         chosen_(chosen),
         changes_per_float_(changes_per_float),
-        last_step_(last_step) {}
+        last_step_(last_step),
+        order_(order) {}
 
   /// Runs before the first step. `weights`: the initial weights, which are the same on all ranks. One block.
   __device__ void begin(const float* weights, std::uint64_t count) const {
@@ -121,23 +122,46 @@ class TopK {
   /// How many changes a step may send of `floats` floats. Fractions of a change add up from step to step, so that all
   /// steps together keep to the budget, and small tensors get their turn.
   GPUSOCK_FN std::uint64_t changes_of(std::uint64_t floats, std::uint64_t step) const {
-    const double each = changes_per_float_ * static_cast<double>(floats);
-    const std::uint64_t count = static_cast<std::uint64_t>(each * static_cast<double>(step + 1)) -
-                                static_cast<std::uint64_t>(each * static_cast<double>(step));
+    const std::uint64_t count = changes_before(floats, step + 1) - changes_before(floats, step);
     const std::uint64_t most = floats < 2 ? floats : floats / 2;  // a change takes the bytes of two floats
     return count < most ? count : most;
   }
 
-  /// Selects which floats of a part are sent: those with the largest absolute value_at(i), where i counts from the
-  /// part's first float. change_at(i) returns the value that is sent.
+  /// How many changes may be sent before a step.
+  GPUSOCK_FN std::uint64_t changes_before(std::uint64_t floats, std::uint64_t step) const {
+    return static_cast<std::uint64_t>(changes_per_float_ * static_cast<double>(floats) * static_cast<double>(step));
+  }
+
+  /// A number whose absolute value is larger for changes that are sent first. A float that has not changed is not sent.
+  __device__ float rank_of(float change, std::uint32_t i, std::uint64_t floats, std::uint64_t step) const {
+    if (order_ == ChangeOrder::largest || change == 0) return change;
+    constexpr std::uint32_t kLargest = 0x7f00'0000;  // the bits of a finite number; of positive ones, bits have the
+                                                     // order
+    if (order_ == ChangeOrder::random) return __uint_as_float(mixed(i, step) % kLargest + 1);
+    const std::uint64_t next = changes_before(floats, step) % floats;  // they take turns: the first one of this step
+    return __uint_as_float(static_cast<std::uint32_t>(floats - (i + floats - next) % floats));
+  }
+
+  /// Random bits, which depend on both numbers (the finalizer of MurmurHash3; Appleby, 2011).
+  GPUSOCK_FN static std::uint32_t mixed(std::uint32_t i, std::uint64_t step) {
+    std::uint64_t bits = step << 32 | i;
+    bits = (bits ^ bits >> 33) * 0xff51'afd7'ed55'8ccd;
+    bits = (bits ^ bits >> 33) * 0xc4ce'b9fe'1a85'ec53;
+    return static_cast<std::uint32_t>(bits ^ bits >> 33);
+  }
+
+  /// Selects which floats of a part are sent, by their order: value_at(i) says how much one has changed, where i counts
+  /// from the part's first float. change_at(i) returns the value that is sent.
   template <class ValueAt, class ChangeAt>
   __device__ void choose(const Part& part, ValueAt value_at, ChangeAt change_at) const {
     const auto count = static_cast<std::uint32_t>(part.count());
     const auto most = static_cast<std::uint32_t>(changes_of(count, part.step));
     Change* changes = changes_ + part.begin;
-    const std::uint32_t chosen = take_largest(count, most, value_at, [&](std::uint32_t i, std::uint32_t index) {
-      changes[index] = {static_cast<std::uint32_t>(part.begin + i), change_at(i)};
-    });
+    const std::uint32_t chosen = take_largest(
+        count, most, [&](std::uint32_t i) { return rank_of(value_at(i), i, count, part.step); },
+        [&](std::uint32_t i, std::uint32_t index) {
+          changes[index] = {static_cast<std::uint32_t>(part.begin + i), change_at(i)};
+        });
     if (threadIdx.x == 0) chosen_[part.index] = chosen;
   }
 
@@ -147,6 +171,7 @@ class TopK {
   std::uint32_t* chosen_;     ///< for each part: how many changes are selected
   double changes_per_float_;  ///< changes per float that a step may send
   std::uint64_t last_step_;
+  ChangeOrder order_;
 };
 
 }  // namespace param_sync::codec

@@ -13,11 +13,19 @@ namespace param_sync::codec {
 
 class TopK;
 
+/// Which changes go first. Wei et al. (see top_k.cuh) compare these orders.
+enum class ChangeOrder : std::uint8_t {
+  largest,  ///< those of the largest absolute value
+  random,   ///< any; which ones, the step decides
+  oldest    ///< those that were not sent for the longest time
+};
+
 /// The codec sends the floats of each tensor that changed most, and keeps the other changes for later steps.
 struct TopKSettings {
   using Codec = TopK;  ///< the codec's type in kernels
   /// Bytes that a rank may send in a step, on average over all steps so far. The last step sends all that is left.
   std::uint64_t budget_bytes = 0;
+  ChangeOrder order = ChangeOrder::largest;  ///< which changes are sent, if not all are
 };
 
 /// A change of one float of a tensor: a gradient is added to the float, a weight replaces it.

@@ -159,6 +159,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              "when there is room",
              1, kBudgetBytesMax)
       .shown_default("any number");
+  arguments.choice("--budget-order", config.budget_order, {std::begin(kBudgetOrders), std::end(kBudgetOrders)},
+                   "Which changes a budget sends first; the others than largest are there to compare");
   arguments
       .text(
           "--sync", config.sync,
@@ -338,6 +340,7 @@ std::string misuse(const Config& config) {
     return fmt::format("--budget is for --scheme ps and ps:even, in which a node sends its own changes; not for {}",
                        config.scheme);
   }
+  if (config.budget_bytes == 0 && config.budget_order != kBudgetOrders[0]) return "--budget-order needs --budget BYTES";
   if (config.budget_bytes != 0 && config.serial) return "--serial sends nothing that --budget could limit";
   if (config.budget_bytes != 0 && config.credits != 0) return "--budget and --credits exclude each other";
   if (config.budget_bytes != 0 && !config.checkpoint_folder.empty()) {
@@ -427,7 +430,8 @@ std::vector<std::string> to_arguments(const Config& config) {
                      {"--trace", config.trace_file, "--trace-steps", std::to_string(config.trace_steps)});
   }
   if (config.budget_bytes != 0) {
-    arguments.insert(arguments.end(), {"--budget", std::to_string(config.budget_bytes)});
+    arguments.insert(arguments.end(),
+                     {"--budget", std::to_string(config.budget_bytes), "--budget-order", config.budget_order});
   }
   if (chooses_by_prices(config.scheme)) arguments.insert(arguments.end(), {"--prices", prices_text(config.prices)});
   if (config.credits != 0) arguments.insert(arguments.end(), {"--credits", std::to_string(config.credits)});

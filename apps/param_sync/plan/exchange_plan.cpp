@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -154,6 +155,11 @@ int connections_between(const ExchangePlan& plan, int nodes) {
   std::size_t ends = 0;
   for (int rank = 0; rank < nodes; ++rank) ends += executor::channels_of(plan.schedules, rank).size();
   return static_cast<int>(ends / 2) + nodes * (nodes - 1) / 2;
+}
+
+codec::ChangeOrder order_of(const Config& config) {
+  const auto* const found = std::find(std::begin(kBudgetOrders), std::end(kBudgetOrders), config.budget_order);
+  return static_cast<codec::ChangeOrder>(found - std::begin(kBudgetOrders));
 }
 
 bool has_budget(const std::string& scheme) { return schedule::moves(scheme, schedule::Moves::weights); }

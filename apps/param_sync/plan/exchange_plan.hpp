@@ -2,6 +2,7 @@
 /// @file The schedules by which a training exchanges its layers, made from its settings: the same on every node.
 
 #include "settings/config.hpp"
+#include "param_sync/codec/top_k.hpp"
 #include "param_sync/executor/program.hpp"
 #include "layout/layout.hpp"
 #include "plan/layer_exchange.hpp"
@@ -61,5 +62,7 @@ int connections_between(const ExchangePlan& plan, int nodes);
 
 /// True if a training with this scheme can keep to a budget.
 bool has_budget(const std::string& scheme);
+/// Which changes a budget sends first.
+codec::ChangeOrder order_of(const Config& config);
 
 }  // namespace param_sync

@@ -23,6 +23,9 @@ inline constexpr const char* kDefaultScheme = "ps:even";
 inline constexpr const char* kWithoutLauncher =
     "; or give --nodes to start all nodes here, whatever the environment says";
 
+/// The orders of --budget-order, as codec::ChangeOrder has them.
+inline constexpr const char* kBudgetOrders[] = {"largest", "random", "oldest"};
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
@@ -44,7 +47,8 @@ struct Config {
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes
   int credits = 0;                       ///< at most so many nodes send gradients to one owner at a time; 0: any number
-  std::uint64_t budget_bytes = 0;        ///< limit of what a node sends in a step, the largest changes first; 0: none
+  std::uint64_t budget_bytes = 0;        ///< limit of what a node sends in a step; 0: none
+  std::string budget_order = "largest";  ///< which changes are sent first within a budget: kBudgetOrders
   bool priority = true;                  ///< what the next forward pass needs first is sent first
   bool overlap = true;                   ///< gradients are sent while those of other layers are still computed
   double timeout_s = 30;                 ///< of any wait for another node

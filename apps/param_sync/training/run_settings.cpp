@@ -35,7 +35,8 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
                               std::bit_cast<std::uint32_t>(config.momentum);
   at(RunSetting::scheme) = code_of(exchange.schemes);
   at(RunSetting::transfer) = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
-                                   config.fuse_bytes | static_cast<std::uint64_t>(config.credits) << 32);
+                                   static_cast<std::uint64_t>(order_of(config)) << 48 | config.fuse_bytes |
+                                       static_cast<std::uint64_t>(config.credits) << 32);
   at(RunSetting::first_step) = first_step;
   at(RunSetting::sync) = config.sync.empty() ? 0 : code_of(plan.sync);
   return settings;

@@ -68,7 +68,7 @@ void SchemeNode::prepare_residents() {
   residence.stop = memory.stop.data();
   residence.in_order = config.priority;
   residence.credits = static_cast<std::uint64_t>(config.credits);
-  if (config.budget_bytes != 0) residence.codec = codec::TopKSettings{config.budget_bytes};
+  if (config.budget_bytes != 0) residence.codec = codec::TopKSettings{config.budget_bytes, order_of(config)};
   residence.traced_steps = traced_steps;
   residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
   exchange.prepare_resident(tensors, residence);

@@ -2,6 +2,7 @@
 #include "param_sync/executor/failure.hpp"
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/codec/largest.cuh"
+#include "param_sync/codec/top_k.cuh"
 #include "trial/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/executor/schedules.hpp"
@@ -105,6 +106,7 @@ struct Shape {
   std::uint64_t steps = 6;
   std::uint64_t unit_bytes = 0;
   gpusock::LinkKind link = gpusock::LinkKind::p2p;
+  codec::ChangeOrder order = codec::ChangeOrder::largest;
 };
 
 struct Memory {
@@ -149,7 +151,7 @@ class Training {
     residence.times = own.times.data();
     residence.failed = own.failed.data();
     residence.stop = own.stop.data();
-    residence.codec = codec::TopKSettings{budget_bytes};
+    residence.codec = codec::TopKSettings{budget_bytes, shape_.order};
     ranks_.executor(rank).prepare_resident({&tensor, 1}, residence);
   }
   void start() {
@@ -213,9 +215,10 @@ std::vector<float> weights_at_end(const Shape& shape) {
 }
 
 TEST(Budget, HoldsInAllStepsButTheLastAndNothingIsLost) {
-  for (const Shape& shape :
-       {Shape{.nodes = 3, .unit_bytes = 100},  // several passes
-        Shape{.scheme = "ps", .nodes = 3, .link = gpusock::LinkKind::tcp}, Shape{.floats = 5}, Shape{.nodes = 1}}) {
+  for (const Shape& shape : {Shape{.nodes = 3, .unit_bytes = 100},  // several passes
+                             Shape{.scheme = "ps", .nodes = 3, .link = gpusock::LinkKind::tcp}, Shape{.floats = 5},
+                             Shape{.nodes = 1}, Shape{.nodes = 3, .order = codec::ChangeOrder::random},
+                             Shape{.nodes = 3, .order = codec::ChangeOrder::oldest}}) {
     std::vector<std::uint64_t> all_bytes(3);  // of all steps without a limit, by rank
     for (const std::uint64_t budget : {std::uint64_t{1} << 30, std::uint64_t{3000}}) {
       SCOPED_TRACE(std::string(shape.scheme) + " " + std::to_string(shape.floats) + " " + std::to_string(budget));
@@ -267,6 +270,52 @@ TEST(Budget, TheLargestChangesAreSentFirst) {
       ASSERT_EQ(after_one[cut.chunk_begin(chunk) + i], wanted) << "chunk " << chunk << ", float " << i;
     }
   }
+}
+
+/// Encodes equal gradients for some steps, and counts how often each float was sent.
+__global__ void send_in_order(codec::TopK codec, float* gradients, std::uint32_t floats, std::uint64_t steps,
+                              unsigned* sent, std::uint32_t* most) {
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    if (threadIdx.x == 0) {
+      for (std::uint32_t i = 0; i < floats; ++i) gradients[i] = 1;
+    }
+    __syncthreads();
+    const codec::Part part{0, floats, 0, step};
+    codec.encode_gradients(part, gradients);
+    const auto encoded = codec.encoded(part);
+    if (threadIdx.x == 0) {
+      for (std::uint64_t i = 0; i < encoded.count; ++i) ++sent[encoded.elements[i].index];
+      *most = max(*most, static_cast<std::uint32_t>(encoded.count));
+    }
+    __syncthreads();
+  }
+}
+
+/// How often each of 1000 floats is sent in 20 steps, in each of which 50 may be sent.
+std::vector<unsigned> times_sent(codec::ChangeOrder order) {
+  constexpr std::uint32_t kFloats = 1000;
+  gpusock::Context context;
+  gpusock::DeviceBuffer<float> withheld(context, kFloats), made(context, kFloats), gradients(context, kFloats);
+  gpusock::DeviceBuffer<codec::Change> changes(context, kFloats);
+  gpusock::DeviceBuffer<std::uint32_t> chosen(context, 1);
+  gpusock::Mapped<unsigned> sent(context, kFloats);
+  gpusock::Mapped<std::uint32_t> most(context, 1);
+  const codec::TopK codec(withheld.data(), made.data(), changes.data(), chosen.data(), 0.05, 1000, order);
+  gpusock::launch(context, {.block = 2}, send_in_order, codec, gradients.data(), kFloats, std::uint64_t{20},
+                  sent.data(), most.data());
+  context.synchronize();
+  EXPECT_EQ(most[0], 50);
+  return {sent.data(), sent.data() + kFloats};
+}
+
+TEST(Budget, OtherOrdersAreWhatTheySay) {
+  EXPECT_EQ(times_sent(codec::ChangeOrder::oldest), std::vector<unsigned>(1000, 1)) << "each has its turn";
+  const std::vector<unsigned> random = times_sent(codec::ChangeOrder::random);
+  EXPECT_EQ(std::accumulate(random.begin(), random.end(), 0u), 1000u);
+  const auto never = std::count(random.begin(), random.end(), 0u);
+  EXPECT_GT(never, 300);  // 0.95^20 of 1000 is 358
+  EXPECT_LT(never, 420);
+  EXPECT_LE(*std::max_element(random.begin(), random.end()), 8u);
 }
 
 TEST(Budget, IsRefusedWhereItCannotBeKept) {
