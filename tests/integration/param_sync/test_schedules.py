@@ -289,6 +289,21 @@ class Schedules(unittest.TestCase):
             self.assertEqual(status, 0, error)
             self.assertIn(says, out)
 
+    def test_stores_are_timed_beside_plain_sockets(self):
+        file = self.folder / "stores.json"
+        status, out, error = run("bench", "--owners", "1,2", "--nodes", 2, "--sizes", "4,1K", "--pairs", 7, "--repeats", 2, "--json", file)
+        self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"(?s)ms a sum\n +4 +1 +7 .*\n +4 +2 +7 .*\n +1K +1 +7 .*\n +1K +2 +7( +[0-9.]+){7}\n$")
+        whole = json.loads(file.read_text())
+        self.assertEqual((whole["benchmark"], whole["options"]), ("store", {"nodes": 2, "link": "auto", "repeats": 2}))
+        self.assertGreater(whole["machine"]["cores"], 0)
+        self.assertEqual([(size["bytes"], size["owners"], size["pairs"]) for size in whole["sizes"]], [(4, 1, 7), (4, 2, 7), (1024, 1, 7), (1024, 2, 7)])
+        for size in whole["sizes"]:
+            self.assertEqual([set(round) for round in size["rounds"]], 2 * [{"store_s", "sockets_s", "ps_even_s"}])
+            slower = max(round["store_s"] for round in size["rounds"])  # of two rounds the median is the second
+            self.assertAlmostEqual(size["medians"]["store"]["pairs_per_s"] * slower, 14)
+            self.assertAlmostEqual(size["medians"]["sockets"]["bytes_per_s"], size["medians"]["sockets"]["pairs_per_s"] * 2 * size["bytes"])
+
     def test_others_are_measured_beside(self):
         built = {"mpi": os.environ.get("PARAM_SYNC_MPI") == "1", "gloo": os.environ.get("PARAM_SYNC_GLOO") == "1"}
         figures = r" +[0-9.]+ +[0-9.]+ +[0-9.]+\n"
@@ -417,7 +432,14 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "ring", "--sizes", "1K,7"), "--sizes 7: a tensor is of floats"),
                                 (("--scheme", "blink"), "blink needs a topology"), (("--blocks", 5), "--blocks is for --additions"),
                                 (("--additions", 5, "--sizes", "1K"), "--sizes, --beside and --batch are not for it"),
-                                (("--additions", 1 << 24, "--rows", 8), "up to a million --additions")):
+                                (("--additions", 1 << 24, "--rows", 8), "up to a million --additions"),
+                                (("--owners", "1,5"), "--owners 5: there are 4 --nodes"), (("--owners", 0), "not in range 1 to 16"),
+                                (("--owners", 1, "--beside", "mpi"), "--owners times pushes and pulls: --scheme, --beside"),
+                                (("--owners", 1, "--additions", 5), "--scheme, --beside and --additions are not for it"),
+                                (("--owners", 1, "--rows", 5), "--rows, --columns and --batch are for"),
+                                (("--owners", 1, "--sizes", "1G", "--nodes", 16), "--sizes, --nodes and --owners: together they take 65536 MiB"),
+                                (("--owners", 1, "--sizes", 6), "--sizes 6: a tensor is of floats"),
+                                (("--pairs", 5), "--pairs and --json are for --owners"), (("--json", "-"), "--pairs and --json are for --owners")):
             status, out, error = run("bench", *arguments)
             self.assertEqual((status, out), (2, ""), arguments)
             self.assertIn(says, error)

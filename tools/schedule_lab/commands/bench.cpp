@@ -1,5 +1,6 @@
 #include "commands/arguments.hpp"
 #include "commands/baselines.hpp"
+#include "commands/bench_stores.hpp"
 #include "commands/commands.hpp"
 #include "commands/table_trial.hpp"
 
@@ -28,6 +29,9 @@ struct BenchOptions {
   int batch = 0;
   std::uint64_t additions = 0;  // additions into rows of a table
   int blocks = 0;
+  std::vector<std::uint64_t> owners;  // of a store's ranges
+  int pairs = 0;                      // a push and a pull each
+  std::string json_file;
 };
 
 const std::vector<std::uint64_t> kBenchSizes = {1 << 10, 64 << 10, 1 << 20, 16 << 20};
@@ -170,15 +174,38 @@ int bench_tables(const BenchOptions& options) {
 
 int run_bench(BenchOptions& options) {
   if (options.additions != 0) return bench_tables(options);
+  if (!options.owners.empty()) {
+    return bench_stores({options.nodes, options.link, options.owners, options.sizes_bytes, options.pairs,
+                         options.repeats, options.json_file});
+  }
   if (is_of_factors(options.scheme)) return bench_factors(options);
   if (options.sizes_bytes.empty()) options.sizes_bytes = kBenchSizes;
   return bench_sums(options);
+}
+
+std::string problem_of_owners(const BenchOptions& options) {
+  if (!options.scheme.empty() || !options.beside.empty() || options.additions != 0)
+    return "--owners times pushes and pulls: --scheme, --beside and --additions are not for it";
+  const std::uint64_t most = *std::max_element(options.owners.begin(), options.owners.end());
+  if (most > static_cast<std::uint64_t>(options.nodes))
+    return fmt::format("--owners {}: there are {} --nodes", most, options.nodes);
+  const std::uint64_t largest = options.sizes_bytes.empty()
+                                    ? 0
+                                    : *std::max_element(options.sizes_bytes.begin(), options.sizes_bytes.end());
+  // A worker has two ranges and a part of the weights. Beside it, each owner on raw sockets has room for its push.
+  return gpusock::program::problem_of_memory(largest * (3 + most) * static_cast<std::uint64_t>(options.nodes),
+                                             "--sizes, --nodes and --owners");
 }
 
 std::string problem_of_bench(const BenchOptions& options) {
   if (schedule::uses(options.scheme, schedule::Setting::topology)) return options.scheme + " needs a topology";
   for (const std::uint64_t size : options.sizes_bytes) {
     if (const std::string problem = problem_of_floats("--sizes", size); !problem.empty()) return problem;
+  }
+  if (!options.owners.empty()) {
+    if (const std::string problem = problem_of_owners(options); !problem.empty()) return problem;
+  } else if (options.pairs != 0 || !options.json_file.empty()) {
+    return "--pairs and --json are for --owners";
   }
   const bool factors = is_of_factors(options.scheme);
   if (options.additions != 0) {
@@ -227,6 +254,16 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
       .shown_default("none");
   arguments.number("--blocks", options.blocks, "Blocks that add at the same time (--additions)", 1, 1024)
       .shown_default(std::to_string(TableTrialSettings().blocks));
+  arguments
+      .bytes("--owners", options.owners,
+             "Instead: pushes and pulls of all ranks through a store whose ranges so many ranks own, with commas; "
+             "beside raw sockets and the scheme ps:even",
+             1, 16)
+      .shown_default("none");
+  arguments
+      .number("--pairs", options.pairs, "Pushes, and as many pulls, of each rank in a round (--owners)", 1, 100'000)
+      .shown_default("16 of the largest ranges to 1000 of small ones");
+  arguments.json(options.json_file, "The figures of --owners, with all rounds, as JSON");
   arguments.number("--rows", options.rows, "Outputs of the layer (factors), or rows of the table", 1, 1 << 20)
       .shown_default(fmt::format("{}; of a table {}", kBenchRows, TableTrialSettings().rows));
   arguments.number("--columns", options.columns, "Inputs of the layer (factors), or floats of a row", 1, 1 << 20)
