@@ -289,7 +289,7 @@ class Schedules(unittest.TestCase):
             self.assertEqual(status, 0, error)
             self.assertIn(says, out)
 
-    def test_stores_are_timed_beside_plain_sockets(self):
+    def test_stores_are_timed_beside_raw_sockets(self):
         file = self.folder / "stores.json"
         status, out, error = run("bench", "--owners", "1,2", "--nodes", 2, "--sizes", "4,1K", "--pairs", 7, "--repeats", 2, "--json", file)
         self.assertEqual(status, 0, error)
