@@ -376,19 +376,19 @@ class ServerLoop {
   __device__ void write(const Connection& connection, std::uint32_t* to, std::uint64_t count) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
     const auto* const head = reinterpret_cast<const std::uint32_t*>(&connection.head);
-    const auto* const weights = reinterpret_cast<const std::uint32_t*>(range.weights);
-    float* const read = range.read == nullptr ? nullptr
-                                              : range.read + static_cast<std::uint64_t>(connection.rank) * range.floats;
-    for_own_share(count, [&](std::uint64_t i) {
-      const std::uint64_t word = connection.done + i;
-      if (word < connection.head_words) {
-        to[i] = head[word];
-        return;
+    const std::uint64_t of_head = connection.done < connection.head_words
+                                      ? min(connection.head_words - connection.done, count)
+                                      : std::uint64_t{0};
+    for_own_share(of_head, [&](std::uint64_t i) { to[i] = head[connection.done + i]; });
+    if (count != of_head) {
+      const std::uint64_t first = connection.done + of_head - connection.head_words,
+                          bytes = (count - of_head) * sizeof(float);
+      gpusock::copy(block_, to + of_head, range.weights + first, bytes);
+      if (range.read != nullptr) {
+        float* const read = range.read + static_cast<std::uint64_t>(connection.rank) * range.floats;
+        gpusock::copy(block_, read + first, range.weights + first, bytes);
       }
-      const std::uint64_t weight = word - connection.head_words;
-      to[i] = weights[weight];
-      if (read != nullptr) read[weight] = range.weights[weight];
-    });
+    }
     __syncthreads();  // all is written before it is committed
   }
 
