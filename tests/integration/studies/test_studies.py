@@ -1,0 +1,80 @@
+"""Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and param_sync."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+FOLDER, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
+sys.path.insert(0, str(FOLDER))
+import study  # noqa: E402
+
+
+class Studies(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.results = pathlib.Path(folder.name)
+
+    def run_study(self, *arguments):
+        return subprocess.run([sys.executable, "-B", FOLDER / "study.py", *arguments], capture_output=True, text=True)
+
+    def results_of(self, name):
+        done = self.run_study(PROGRAM, self.results, name, "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        made = self.results / name
+        page = (made / "page.md").read_text()
+        self.assertIn(page, done.stdout)
+        for part in ("](picture.svg)", "**Assumptions.**", f"./run study {name}"):
+            self.assertIn(part, page)
+        texts = {text.firstChild.data for text in xml.dom.minidom.parse(str(made / "picture.svg")).getElementsByTagName("tspan") if text.firstChild}
+        self.assertTrue(any("(" in text for text in texts), texts)  # axes with units
+        return json.loads((made / "results.json").read_text())
+
+    def test_staleness_costs_steps_and_momentum_more(self):
+        times = {(row["optimizer"], row["hidden_layers"]): row["times"]["8"] for row in self.results_of("depth")}
+        self.assertGreater(min(times.values()), 1.5)
+        self.assertGreater(times["momentum", 3], times["SGD", 3])
+        self.assertGreater(times["momentum", 3], times["momentum", 1])
+
+    def test_the_largest_changes_teach_most(self):
+        found = {row["order"]: row for row in self.results_of("budget")}
+        self.assertLess(1.4 * found["largest"]["loss"], min(found["random"]["loss"], found["oldest"]["loss"]))
+        for order in ("random", "oldest"):
+            self.assertAlmostEqual(found[order]["bytes"], found["largest"]["bytes"], delta=0.05 * found["largest"]["bytes"])
+
+    def test_averages_send_fewer_bytes(self):
+        found = {(row["way"], row["steps"]): row for row in self.results_of("intervals")}
+        self.assertLess(7 * found["average", 8]["bytes"], found["average", 1]["bytes"])
+        self.assertLess(abs(found["average", 8]["test_loss"] - found["bsp", 1]["test_loss"]), 0.1)
+
+    def test_who_does_not_wait_does_more_steps(self):
+        found = {row["sync"]: row for row in self.results_of("stragglers")}
+        self.assertGreater(found["async"]["steps"], found["ssp:4"]["steps"])
+        self.assertGreater(found["ssp:4"]["steps"], 1.3 * found["bsp"]["steps"])
+        self.assertEqual([found[sync]["most"] for sync in ("bsp", "ssp:1", "ssp:4")], [0, 1, 4])
+        self.assertLess(found["ssp:4"]["loss"], found["bsp"]["loss"])
+
+    def test_studies_are_listed(self):
+        listed = self.run_study()
+        self.assertEqual((listed.returncode, [line.split()[0] for line in listed.stdout.splitlines()]), (0, list(study.STUDIES)))
+        other = self.run_study(PROGRAM, self.results, "other")
+        self.assertEqual((other.returncode, other.stdout), (2, ""))
+        self.assertIn('there is no study "other": take one of depth, ', other.stderr)
+
+    def test_a_training_that_fails_is_told(self):
+        done = self.run_study("false", self.results, "budget", "--quick")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("study: false", done.stderr)
+
+    def test_steps_to_a_target(self):
+        self.assertEqual(study.steps_to([3, 2, 1, 1, 1], 1, window=2), 4)
+        self.assertEqual(study.steps_to([1], 1, window=2), None)
+        self.assertEqual(study.steps_to([3, None, 1, 1], 1, window=2), None)
+        self.assertEqual([study.median([3, None, 1]), study.median([None, 1, None])], [3, None])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
