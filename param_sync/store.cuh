@@ -40,6 +40,51 @@ __device__ inline int lose_owner(const Group& group, const Worker& worker, unsig
 
 }  // namespace store
 
+namespace store {
+
+/// Counts a push that was sent.
+template <class Group>
+__device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t clock) {
+  if (group.thread_rank() == 0) {
+    note(worker, Event::kPush | range, clock + 1, nullptr);
+    executor::DeviceWord(worker.clocks[range]).store(clock + 1, cuda::memory_order_relaxed);  // see worker.cuh
+  }
+  group.sync();
+}
+
+/// Receives the answer to a pull of so many floats. `seen`: see pull().
+template <class Group>
+__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range, std::uint64_t floats,
+                                     float* weights, std::uint64_t* seen, gpusock::Deadline until) {
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const auto receive = [&](void* to, std::uint64_t bytes) {
+    const std::int64_t got = bytes == 0 ? 0 : worker.net.recv(group, socket, to, bytes, gpusock::kWaitAll, until);
+    return got == static_cast<std::int64_t>(bytes) ? 0 : lose_owner(group, worker, range, min(got, std::int64_t{0}));
+  };
+  Head& head = worker.heads[worker.connection_of(range)];
+  if (const int error = receive(&head.answer, sizeof head.answer); error != 0) return error;
+  const Answer answer = head.answer;
+  if (answer.kind == AnswerKind::lost) {
+    return failed_with(
+        group, worker,
+        {FailureKind::worker, static_cast<std::int32_t>(answer.lost), ECONNRESET, static_cast<std::int32_t>(range)});
+  }
+  if (answer.kind != AnswerKind::values || answer.range != range || answer.floats != floats) {
+    return lose_owner(group, worker, range, -EPROTO);
+  }
+  const auto ranks = static_cast<std::uint64_t>(worker.ranks);
+  if (const int error = receive(head.seen, ranks * sizeof(std::uint64_t)); error != 0) return error;
+  if (const int error = receive(weights, floats * sizeof(float)); error != 0) return error;
+  if (group.thread_rank() == 0) {
+    note(worker, range, worker.clock_of(range), head.seen);
+    for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
+  }
+  group.sync();
+  return 0;
+}
+
+}  // namespace store
+
 /// Returns how many pushes of a range this rank has made.
 __device__ inline std::uint64_t clock_of(const StoreHandle& handle, unsigned range) {
   return handle.worker->clock_of(range);
@@ -66,11 +111,7 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
   sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  if (group.thread_rank() == 0) {
-    store::note(worker, store::Event::kPush | range, clock + 1, nullptr);
-    executor::DeviceWord(worker.clocks[range]).store(clock + 1, cuda::memory_order_relaxed);  // see worker.cuh
-  }
-  group.sync();
+  store::note_push(group, worker, range, clock);
   return 0;
 }
 
@@ -93,31 +134,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   const store::Request request{store::RequestKind::pull, range, clock, info.floats};
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  const auto receive = [&](void* to, std::uint64_t bytes) {
-    const std::int64_t got = bytes == 0 ? 0 : worker.net.recv(group, socket, to, bytes, gpusock::kWaitAll, until);
-    return got == static_cast<std::int64_t>(bytes) ? 0
-                                                   : store::lose_owner(group, worker, range, min(got, std::int64_t{0}));
-  };
-  store::Head& head = worker.heads[worker.connection_of(range)];
-  if (const int error = receive(&head.answer, sizeof head.answer); error != 0) return error;
-  const store::Answer answer = head.answer;
-  if (answer.kind == store::AnswerKind::lost) {
-    return store::failed_with(group, worker,
-                              {store::FailureKind::worker, static_cast<std::int32_t>(answer.lost), ECONNRESET,
-                               static_cast<std::int32_t>(range)});
-  }
-  if (answer.kind != store::AnswerKind::values || answer.range != range || answer.floats != info.floats) {
-    return store::lose_owner(group, worker, range, -EPROTO);
-  }
-  const auto ranks = static_cast<std::uint64_t>(worker.ranks);
-  if (const int error = receive(head.seen, ranks * sizeof(std::uint64_t)); error != 0) return error;
-  if (const int error = receive(weights, info.floats * sizeof(float)); error != 0) return error;
-  if (group.thread_rank() == 0) {
-    store::note(worker, range, clock, head.seen);
-    for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
-  }
-  group.sync();
-  return 0;
+  return store::receive_answer(group, worker, range, info.floats, weights, seen, until);
 }
 
 /// As the call with `seen`, which is null.
@@ -125,6 +142,80 @@ template <class Group>
 __device__ inline int pull(const Group& group, const StoreHandle& handle, unsigned range, float* weights,
                            gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   return pull(group, handle, range, weights, nullptr, deadline);
+}
+
+/// Sends gradients of some rows of a range, such as those of an embedding that a batch has used. All others count as 0.
+/// It is a push of the range, as push() is: its clock counts one more, also if there is no row. Bytes are those of the
+/// rows, and 4 for each. An owner that applies pushes by themselves leaves the velocities of other rows as they are.
+///
+/// `rows`: numbers of rows in the range, which ascend. An owner disconnects a rank that sends others. `gradients`: the
+/// floats of these rows, one row after the other. Both are memory that all threads of the group share.
+///
+/// Errors: those of push().
+template <class Group>
+__device__ inline int push_rows(const Group& group, const StoreHandle& handle, unsigned range,
+                                const std::uint32_t* rows, std::uint64_t count, const float* gradients,
+                                gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  constexpr std::uint64_t kPieceWords = 16 << 10;
+  const store::Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const std::uint64_t clock = worker.clock_of(range), row_words = worker.row_floats + 1;
+  const store::Request request{store::RequestKind::push_rows, range, clock, count};
+  const int more = count != 0 ? gpusock::kMore : 0;
+  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
+  if (sent < 0) return store::lose_owner(group, worker, range, sent);
+  for (std::uint64_t done = 0; done < count * row_words;) {
+    const std::uint64_t most = min(count * row_words - done, kPieceWords);
+    const gpusock::Span room = worker.net.reserve(group, socket, most * sizeof(float), until);
+    if (room.size <= 0) return store::lose_owner(group, worker, range, room.size);
+    const std::uint64_t words = static_cast<std::uint64_t>(room.size) / sizeof(float);
+    auto* const to = static_cast<std::uint32_t*>(room.data);
+    for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) {
+      const std::uint64_t row = (done + i) / row_words, word = (done + i) % row_words;
+      to[i] = word == 0 ? rows[row] : __float_as_uint(gradients[row * worker.row_floats + word - 1]);
+    }
+    group.sync();  // all is written before it is committed
+    const int error = worker.net.commit(group, socket, words * sizeof(float));
+    if (error != 0) return store::lose_owner(group, worker, range, error);
+    done += words;
+  }
+  store::note_push(group, worker, range, clock);
+  return 0;
+}
+
+/// Asks the owner for some rows of a range, and waits for them as pull() does. Rows are asked for in batches of 512:
+/// with Ssp and Async those of a later batch may contain more pushes. `seen` is what the first batch contains, and so
+/// all do.
+///
+/// `rows`: numbers of rows in the range, in any order; `weights`: memory for their floats. Both are memory that all
+/// threads of the group share.
+///
+/// Errors: those of pull().
+template <class Group>
+__device__ inline int pull_rows(const Group& group, const StoreHandle& handle, unsigned range,
+                                const std::uint32_t* rows, std::uint64_t count, float* weights,
+                                std::uint64_t* seen = nullptr,
+                                gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  const store::Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  for (std::uint64_t done = 0; done < count; done += store::Request::kRowsOfPull) {
+    const std::uint64_t batch = min(count - done, store::Request::kRowsOfPull);
+    const store::Request request{store::RequestKind::pull_rows, range, worker.clock_of(range), batch};
+    std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | gpusock::kMore,
+                                        until);
+    if (sent >= 0) {
+      sent = worker.net.send(group, socket, rows + done, batch * sizeof(std::uint32_t), gpusock::kWaitAll, until);
+    }
+    if (sent < 0) return store::lose_owner(group, worker, range, sent);
+    const int error = store::receive_answer(group, worker, range, batch * worker.row_floats,
+                                            weights + done * worker.row_floats, done == 0 ? seen : nullptr, until);
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 }  // namespace param_sync

@@ -30,6 +30,9 @@ struct StoreOptions {
   /// How many connections a rank has to each owner, 1 to 16. Range i uses connection i % connections. Only one group of
   /// threads of a rank may push or pull ranges of one connection at a time.
   unsigned connections = 1;
+  /// Floats of a row, of which push_rows() and pull_rows() move some. Each range is a whole number of rows, at most
+  /// 2^32.
+  std::size_t row_floats = 1;
   std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
 };
 

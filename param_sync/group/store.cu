@@ -47,8 +47,8 @@ std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> init
 
 /// A hash that differs (except by chance) if ranks have other ranges or options.
 std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
-  const std::uint64_t number = options.connections, clock = options.clock.index();
-  std::uint64_t hash = fnv1a(&number, sizeof number);
+  const std::uint64_t numbers[] = {options.connections, options.row_floats}, clock = options.clock.index();
+  std::uint64_t hash = fnv1a(numbers, sizeof numbers);
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
@@ -71,6 +71,12 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
   if (options.connections == 0 || options.connections > kConnectionsMax) {
     refuse_store(std::to_string(options.connections) + " connections to each owner, not 1 to " +
                  std::to_string(kConnectionsMax));
+  }
+  for (std::size_t i = 0; i < initial.size(); ++i) {
+    const std::size_t row = options.row_floats;
+    if (row != 0 && initial[i].size() % row == 0 && initial[i].size() / row <= std::uint64_t{1} << 32) continue;
+    refuse_store("range " + std::to_string(i) + " has " + std::to_string(initial[i].size()) + " weights, and a row " +
+                 std::to_string(row) + ": a range is a whole number of rows, at most 2^32");
   }
   const Correction& correction = options.correction;
   if (!(correction.compensation >= 0 && correction.compensation < kCompensationMax)) {
@@ -100,7 +106,8 @@ std::string describe(const store::Failure& failure) {
     case store::FailureKind::failed:
       return "a store lost " + rank + ", which has failed: see what it says";
     case store::FailureKind::request:
-      return "a store: " + rank + " has sent a request that does not follow the one before it";
+      return "a store: " + rank +
+             " has sent a request that does not follow the one before it, or rows that do not ascend";
     case store::FailureKind::owner:
       break;
   }
@@ -225,6 +232,7 @@ struct Store::Impl {
     made.ranks = group.nodes;
     made.connections = options.connections;
     made.range_count = range_count();
+    made.row_floats = options.row_floats;
     made.ranges = infos.data();
     made.sockets = sockets.data();
     made.clocks = clocks.data();
@@ -266,6 +274,7 @@ struct Store::Impl {
     made.connection_count = static_cast<std::int32_t>(server_connections.size());
     made.of_pair = static_cast<std::int32_t>(of_pair());
     made.range_count = range_count();
+    made.row_floats = options.row_floats;
     made.connections = server_connections.data();
     made.ranges = owned.data();
     made.received = received.data();

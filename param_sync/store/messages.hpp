@@ -20,16 +20,25 @@ struct Hello {
 
 /// What a worker asks for.
 enum class RequestKind : std::uint32_t {
-  push = 0x48535550,  ///< "PUSH"
-  pull = 0x4c4c5550   ///< "PULL"
+  push = 0x48535550,       ///< "PUSH"
+  pull = 0x4c4c5550,       ///< "PULL"
+  push_rows = 0x52485350,  ///< "PSHR"
+  pull_rows = 0x524c4c50   ///< "PLLR"
 };
 
-/// A worker's message. The floats of a push follow.
+/// A worker's message. The floats of a push follow. Of `push_rows`, for each row its number (4 bytes) and its floats
+/// follow; the numbers ascend. Of `pull_rows`, the numbers of rows follow.
 struct Request {
-  RequestKind kind = RequestKind::push;  ///< what it asks for
-  std::uint32_t range = 0;               ///< number of the range
-  std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before
-  std::uint64_t floats = 0;              ///< floats of the range
+  static constexpr std::uint64_t kRowsOfPull = 512;  ///< the most rows of `pull_rows`: the smallest ring holds their
+                                                     ///< numbers
+  RequestKind kind = RequestKind::push;              ///< what it asks for
+  std::uint32_t range = 0;                           ///< number of the range
+  std::uint64_t clock = 0;                           ///< how many pushes of this range the worker has made before
+  std::uint64_t floats = 0;                          ///< floats of the range; of requests with rows: how many rows
+  /// True if it moves some rows of a range.
+  GPUSOCK_FN bool has_rows() const { return kind == RequestKind::push_rows || kind == RequestKind::pull_rows; }
+  /// True if it pushes.
+  GPUSOCK_FN bool is_push() const { return kind == RequestKind::push || kind == RequestKind::push_rows; }
 };
 
 /// What a server answers.

@@ -16,6 +16,7 @@ enum class Phase : std::uint32_t {
   held,     ///< a push that must wait until the one before it is applied; its floats stay in the ring
   dropped,  ///< nothing that comes is used any more: the worker is told so when it pulls
   pushing,  ///< the floats of a push come
+  naming,   ///< the numbers of the rows come that a pull asks for
   waiting,  ///< a pull that may not read yet
   sending,  ///< an answer is being sent
   gone      ///< it is closed
@@ -28,9 +29,11 @@ struct Connection {
   Phase phase = Phase::idle;
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
-  std::uint64_t done = 0;    ///< floats of a push that have come, or words of an answer that are sent
+  std::uint64_t done = 0;    ///< words of a push that have come, or of an answer that are sent
   std::uint64_t missed = 0;  ///< of a push: how many pushes of others were applied since its worker has read
   Head head;                 ///< the beginning of an answer
+  std::uint32_t row = 0;     ///< of a push of rows: the last row's number that has come
+  std::uint32_t rows[Request::kRowsOfPull];  ///< of a pull of rows
 };
 
 /// A range that the rank owns.
@@ -51,6 +54,7 @@ struct Server {
   std::int32_t connection_count = 0;
   std::int32_t of_pair = 1;  ///< connections of a worker; the last one carries its last words, and is not the server's
   std::uint32_t range_count = 0;
+  std::uint64_t row_floats = 1;
   Connection* connections = nullptr;
   const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
   std::uint64_t* received = nullptr;          ///< by range and rank: how many of its pushes have come
@@ -137,6 +141,8 @@ class ServerLoop {
         return take_request(index);
       case Phase::pushing:
         return take_push(index);
+      case Phase::naming:
+        return take_rows_to_read(index);
       case Phase::sending:
         return go_on_sending(index);
       case Phase::dropped:
@@ -207,22 +213,63 @@ class ServerLoop {
       at(index).done = 0;
     });
     if (!is_valid(index)) return refuse(index);
-    if (at(index).request.kind == RequestKind::push) {
-      begin_push(index);
-    } else {
-      change([&] { at(index).phase = Phase::waiting; });
-      watch(index, 0);
-      answer(index);
+    switch (at(index).request.kind) {
+      case RequestKind::push:
+      case RequestKind::push_rows:
+        return begin_push(index);
+      case RequestKind::pull:
+        return begin_wait(index);
+      case RequestKind::pull_rows:
+        change([&] { at(index).phase = Phase::naming; });
+        return take_rows_to_read(index);
     }
+  }
+
+  /// A pull waits until its clock allows it.
+  __device__ void begin_wait(int index) {
+    change([&] { at(index).phase = Phase::waiting; });
+    watch(index, 0);
+    answer(index);
+  }
+
+  __device__ void take_rows_to_read(int index) {
+    Connection& connection = at(index);
+    const std::uint64_t count = connection.request.floats;
+    if (count != 0) {
+      const auto bytes = static_cast<std::int64_t>(count * sizeof connection.rows[0]);
+      const std::int64_t got = s_.net.recv(block_, connection.socket, connection.rows, static_cast<std::size_t>(bytes),
+                                           gpusock::kWaitAll, gpusock::Deadline::now());
+      if (got == -EAGAIN) return;  // a part of them has come
+      if (got != bytes) return leave(index);
+    }
+    bool wrong = false;
+    for_own_share(count, [&](std::uint64_t i) { wrong = wrong || connection.rows[i] >= rows_of(index); });
+    if (__syncthreads_or(wrong) != 0) return refuse(index);
+    begin_wait(index);
   }
 
   __device__ bool is_valid(int index) const {
     const Request& request = at(index).request;
-    if (request.kind != RequestKind::push && request.kind != RequestKind::pull) return false;
+    if (!request.is_push() && request.kind != RequestKind::pull && request.kind != RequestKind::pull_rows) return false;
     if (request.range >= s_.range_count) return false;
     const OwnedRange& range = s_.ranges[request.range];
-    return (range.weights != nullptr || range.floats == 0) && request.floats == range.floats &&
+    const bool size = request.has_rows() ? request.floats <= rows_of(index) : request.floats == range.floats;
+    if (!size || (request.kind == RequestKind::pull_rows && request.floats > Request::kRowsOfPull)) return false;
+    return (range.weights != nullptr || range.floats == 0) &&
            request.clock == clocks(request.range).received[at(index).rank];
+  }
+
+  /// How many rows the range of a request has.
+  __device__ std::uint64_t rows_of(int index) const {
+    return s_.ranges[at(index).request.range].floats / s_.row_floats;
+  }
+  /// How many words follow the request of a push.
+  __device__ std::uint64_t words_of_push(const Request& request) const {
+    return request.has_rows() ? request.floats * (1 + s_.row_floats) : request.floats;
+  }
+  /// How many weights an answer has.
+  __device__ std::uint64_t floats_of_answer(const Request& request) const {
+    return request.has_rows() ? request.floats * s_.row_floats : request.floats;
   }
 
   __device__ void begin_push(int index) {
@@ -233,31 +280,46 @@ class ServerLoop {
       at(index).phase = held ? Phase::held : Phase::pushing;
       at(index).missed = clocks(range).of_others(rank) - read_of_others(range, rank);
     });
-    if (!held) return take_push(index);
-    watch(index, 0);
-    end_held(index);
+    if (held) {
+      watch(index, 0);
+      return end_held(index);
+    }
+    forget_rows(index);
+    take_push(index);
+  }
+
+  /// Before rows are kept for the sum of their clock: all other rows count as 0.
+  __device__ void forget_rows(int index) const {
+    if constexpr (Clock::kInRankOrder) {
+      if (!at(index).request.has_rows()) return;
+      const OwnedRange& range = s_.ranges[at(index).request.range];
+      float* const of_rank = range.pushed + static_cast<std::uint64_t>(at(index).rank) * range.floats;
+      for_own_share(range.floats, [&](std::uint64_t i) { of_rank[i] = 0; });
+      __syncthreads();
+    }
   }
 
   /// Takes what has come of a push.
   __device__ void take_push(int index) {
     Connection& connection = at(index);
-    const std::uint64_t floats = connection.request.floats;
-    for (int piece = 0; connection.done < floats; ++piece) {
+    const std::uint64_t words = words_of_push(connection.request);
+    for (int piece = 0; connection.done < words; ++piece) {
       if (piece == kPiecesOfTurn) return;
-      const std::uint64_t most = min(kPieceFloats, floats - connection.done);
+      const std::uint64_t most = min(kPieceFloats, words - connection.done);
       const gpusock::Span span = s_.net.peek(block_, connection.socket, most * sizeof(float), gpusock::Deadline::now());
       if (span.size == -EAGAIN) return;
       if (span.size <= 0) return leave(index);
       std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(float);
-      if (count != 0) take(index, static_cast<const float*>(span.data), count);
+      const bool right = count == 0 || take(index, static_cast<const float*>(span.data), count);
       if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
+      if (!right) return refuse(index);
       if (count == 0) {  // a part of a float has come, perhaps at the ring's end
         alignas(16) __shared__ float one;
         const std::int64_t got = s_.net.recv(block_, connection.socket, &one, sizeof one, gpusock::kWaitAll,
                                              gpusock::Deadline::now());
         if (got == -EAGAIN) return;
         if (got != static_cast<std::int64_t>(sizeof one)) return leave(index);
-        take(index, &one, 1);
+        if (!take(index, &one, 1)) return refuse(index);
         count = 1;
       }
       change([&] { connection.done += count; });
@@ -265,21 +327,56 @@ class ServerLoop {
     end_push(index);
   }
 
-  /// Keeps floats for the sum of their clock, or applies them.
-  __device__ void take(int index, const float* floats, std::uint64_t count) const {
+  /// Keeps words of a push for the sum of their clock, or applies them. Returns false if they cannot be right.
+  __device__ bool take(int index, const float* words, std::uint64_t count) const {
     const Connection& connection = at(index);
+    if (connection.request.has_rows()) return take_rows(index, words, count);
+    with_push(connection, [&](auto apply) {
+      for_own_share(count, [&](std::uint64_t i) { apply(connection.done + i, words[i]); });
+    });
+    return true;
+  }
+
+  /// As take(), of a push of rows: in front of each row's floats is its number.
+  __device__ bool take_rows(int index, const float* words, std::uint64_t count) const {
+    Connection& connection = at(index);
+    const std::uint64_t done = connection.done, row_words = 1 + s_.row_floats, rows = rows_of(index);
+    // The number of the row to which word i belongs, or of the row before it.
+    const auto row_at = [&](std::uint64_t i, std::uint64_t behind) {
+      return i >= behind ? __float_as_uint(words[i - behind]) : connection.row;
+    };
+    bool wrong = false;
+    for_own_share(count, [&](std::uint64_t i) {
+      if ((done + i) % row_words != 0) return;
+      const std::uint32_t row = row_at(i, 0);
+      wrong = wrong || row >= rows || (done + i != 0 && row <= row_at(i, row_words));
+    });
+    if (__syncthreads_or(wrong) != 0) return false;
+    with_push(connection, [&](auto apply) {
+      for_own_share(count, [&](std::uint64_t i) {
+        const std::uint64_t word = (done + i) % row_words;
+        if (word != 0) apply(row_at(i, word) * s_.row_floats + word - 1, words[i]);
+      });
+    });
+    const std::uint64_t last = (done + count - 1) % row_words;  // words since the last number
+    change([&] { connection.row = row_at(count - 1, last); });
+    return true;
+  }
+
+  /// Calls `call` with a function that takes the number of a weight in its range, and what is pushed for it.
+  template <class Call>
+  __device__ void with_push(const Connection& connection, Call call) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
     if constexpr (Clock::kInRankOrder) {
-      float* const to = range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats + connection.done;
-      for_own_share(count, [&](std::uint64_t i) { to[i] = floats[i]; });
+      float* const to = range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats;
+      call([&](std::uint64_t weight, float pushed) { to[weight] = pushed; });
     } else {
       const auto rank = static_cast<std::uint64_t>(connection.rank);
       const SinglePush push(update_, s_.correction, s_.ranks, connection.missed);
       const UpdateStates states = range.states.from(rank * range.states_of_rank);
-      const float* const read = range.read == nullptr ? nullptr : range.read + rank * range.floats;
-      for_own_share(count, [&](std::uint64_t i) {
-        const std::uint64_t weight = connection.done + i;
-        push.apply(floats[i], read == nullptr ? nullptr : read + weight, states.of(weight), range.weights[weight]);
+      const float* const read = range.read == nullptr ? nullptr : read_by(connection);
+      call([&](std::uint64_t weight, float pushed) {
+        push.apply(pushed, read == nullptr ? nullptr : read + weight, states.of(weight), range.weights[weight]);
       });
     }
   }
@@ -291,6 +388,7 @@ class ServerLoop {
       applies = clocks(range).end_push(at(index).rank);
       at(index).phase = Phase::idle;
     });
+    if (words_of_push(at(index).request) == 0) watch(index, gpusock::kPollIn);
     if constexpr (Clock::kInRankOrder) {
       if (!applies) return;
       apply_all(range);
@@ -312,7 +410,9 @@ class ServerLoop {
     for (int i = 0; i < s_.connection_count; ++i) {
       if (at(i).phase != Phase::held || at(i).request.range != range) continue;
       change([&] { at(i).phase = Phase::pushing; });
-      watch(i, gpusock::kPollIn);
+      forget_rows(i);
+      // An empty push goes on at once: there is room for an answer.
+      watch(i, words_of_push(at(i).request) == 0 ? gpusock::kPollOut : gpusock::kPollIn);
     }
   }
 
@@ -339,7 +439,8 @@ class ServerLoop {
       const unsigned range = connection.request.range;
       const bool values = lost == kNobody;
       connection.head.answer = {values ? AnswerKind::values : AnswerKind::lost, range,
-                                static_cast<std::uint64_t>(values ? 0 : lost), values ? connection.request.floats : 0};
+                                static_cast<std::uint64_t>(values ? 0 : lost),
+                                values ? floats_of_answer(connection.request) : 0};
       for (int rank = 0; rank < s_.ranks; ++rank) connection.head.seen[rank] = clocks(range).contained[rank];
       if (values) read_of_others(range, connection.rank) = clocks(range).of_others(connection.rank);
       const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
@@ -367,7 +468,7 @@ class ServerLoop {
     }
     if (connection.done < all) return watch(index, gpusock::kPollOut);
     // A push is answered only if it can never be applied.
-    const bool dropped = connection.request.kind == RequestKind::push;
+    const bool dropped = connection.request.is_push();
     change([&] { connection.phase = dropped ? Phase::dropped : Phase::idle; });
     watch(index, gpusock::kPollIn);
   }
@@ -381,15 +482,34 @@ class ServerLoop {
                                       : std::uint64_t{0};
     for_own_share(of_head, [&](std::uint64_t i) { to[i] = head[connection.done + i]; });
     if (count != of_head) {
-      const std::uint64_t first = connection.done + of_head - connection.head_words,
-                          bytes = (count - of_head) * sizeof(float);
-      gpusock::copy(block_, to + of_head, range.weights + first, bytes);
-      if (range.read != nullptr) {
-        float* const read = range.read + static_cast<std::uint64_t>(connection.rank) * range.floats;
-        gpusock::copy(block_, read + first, range.weights + first, bytes);
+      const std::uint64_t first = connection.done + of_head - connection.head_words;
+      if (connection.request.has_rows()) {
+        write_rows(connection, first, to + of_head, count - of_head);
+      } else {
+        const std::uint64_t bytes = (count - of_head) * sizeof(float);
+        gpusock::copy(block_, to + of_head, range.weights + first, bytes);
+        if (range.read != nullptr) gpusock::copy(block_, read_by(connection) + first, range.weights + first, bytes);
       }
     }
     __syncthreads();  // all is written before it is committed
+  }
+
+  /// Writes floats of the rows that a pull asks for, from number `first` of all of them on.
+  __device__ void write_rows(const Connection& connection, std::uint64_t first, std::uint32_t* to,
+                             std::uint64_t count) const {
+    const OwnedRange& range = s_.ranges[connection.request.range];
+    for_own_share(count, [&](std::uint64_t i) {
+      const std::uint64_t row = (first + i) / s_.row_floats, of_row = (first + i) % s_.row_floats;
+      const std::uint64_t weight = connection.rows[row] * s_.row_floats + of_row;
+      to[i] = __float_as_uint(range.weights[weight]);
+      if (range.read != nullptr) read_by(connection)[weight] = range.weights[weight];
+    });
+  }
+
+  /// The weights as a worker has read them last.
+  __device__ float* read_by(const Connection& connection) const {
+    const OwnedRange& range = s_.ranges[connection.request.range];
+    return range.read + static_cast<std::uint64_t>(connection.rank) * range.floats;
   }
 
   const Server& s_;

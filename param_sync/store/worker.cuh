@@ -66,6 +66,7 @@ struct Worker {
   std::int32_t ranks = 1;                       ///< how many ranks there are
   std::uint32_t connections = 1;                ///< to each owner
   std::uint32_t range_count = 0;                ///< how many ranges there are
+  std::uint64_t row_floats = 1;                 ///< floats of a row
   const RangeInfo* ranges = nullptr;            ///< all ranges
   const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
   std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made

@@ -21,12 +21,25 @@ using namespace param_sync;
 using store::Request, store::RequestKind, store::Answer, store::AnswerKind;
 
 constexpr int kRanks = 2;                                      // the other one never says anything
-constexpr std::array<std::uint64_t, 4> kFloats{3, 700, 0, 5};  // of ranges; the last one has another owner
+constexpr std::array<std::uint64_t, 4> kFloats{4, 700, 0, 6};  // of ranges; the last one has another owner
+constexpr std::uint64_t kRow = 2;                              // floats of a row
 constexpr std::size_t kOwned = 3;
 
 template <class T>
 std::string bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+/// What follows a request of rows: most of their numbers ascend.
+std::string rows_of(Input& input, const Request& request) {
+  std::string all;
+  std::uint32_t row = 0;
+  for (std::uint64_t i = 0; i < request.floats; ++i, row += 1 + static_cast<std::uint32_t>(input.below(3))) {
+    if (input.byte() == 1) row = input.take<std::uint32_t>();
+    all += bytes_of(row);
+    if (request.is_push()) all += bytes_of(input.take<float>()) + bytes_of(1.0f);
+  }
+  return all;
 }
 
 /// What the worker sends: most of it follows the protocol.
@@ -36,20 +49,23 @@ std::string requests(Input& input) {
   for (std::size_t left = input.below(12); left != 0; --left) {
     Request request;
     request.range = static_cast<std::uint32_t>(input.below(kOwned));
-    request.kind = input.flag() ? RequestKind::push : RequestKind::pull;
+    constexpr RequestKind kKinds[] = {RequestKind::push, RequestKind::pull, RequestKind::push_rows,
+                                      RequestKind::pull_rows};
+    request.kind = kKinds[input.below(4)];
     request.clock = clocks[request.range];
-    request.floats = kFloats[request.range];
-    const bool is_push = request.kind == RequestKind::push;
-    if (is_push) ++clocks[request.range];
+    request.floats = request.has_rows() ? input.below(kFloats[request.range] / kRow + 2) : kFloats[request.range];
+    if (request.is_push()) ++clocks[request.range];
+    const Request right = request;
     if (input.byte() == 1) {
       std::string text = bytes_of(request);
       text[input.below(text.size())] = static_cast<char>(input.byte());
       std::memcpy(&request, text.data(), sizeof request);
     }
     all += bytes_of(request);
-    if (!is_push) continue;
+    if (right.has_rows()) all += rows_of(input, right);
+    if (right.kind != RequestKind::push) continue;
     const float value = input.take<float>();
-    for (std::uint64_t i = 0; i < kFloats[request.range % kOwned]; ++i) all += bytes_of(value);
+    for (std::uint64_t i = 0; i < kFloats[right.range]; ++i) all += bytes_of(value);
   }
   if (input.byte() == 1) all.resize(input.below(all.size() + 1));
   return all;
@@ -64,32 +80,58 @@ struct Expected {
       Request request;
       std::memcpy(&request, said.data() + at, sizeof request);
       at += sizeof request;
-      refused = (request.kind != RequestKind::push && request.kind != RequestKind::pull) || request.range >= kOwned ||
-                request.floats != kFloats[request.range] || request.clock != received[request.range];
+      const bool pulls_rows = request.kind == RequestKind::pull_rows;
+      refused = (!request.is_push() && request.kind != RequestKind::pull && !pulls_rows) || request.range >= kOwned ||
+                request.clock != received[request.range];
+      if (refused) return;
+      const std::uint64_t all = kFloats[request.range], rows = all / kRow;
+      refused = request.has_rows() ? request.floats > rows || (pulls_rows && request.floats > Request::kRowsOfPull)
+                                   : request.floats != all;
       if (refused) return;
       const std::uint64_t own = received[request.range], applied = Clock::kInRankOrder ? 0 : own;
-      if (request.kind == RequestKind::pull) {
+      if (pulls_rows) {
+        const std::size_t bytes = request.floats * sizeof(std::uint32_t);
+        if (said.size() - at < bytes) return;
+        for (std::uint64_t i = 0; i < request.floats; ++i) refused = refused || row_at(said, at, i, 1) >= rows;
+        if (refused) return;
+        at += bytes;
+      }
+      if (!request.is_push()) {
         if (!clock.suffices(applied, true, own) || !clock.suffices(0, false, own)) {
           waits = true;
           return;
         }
-        answers.push_back({request.range, applied});
+        answers.push_back({request.range, applied, request.has_rows() ? request.floats * kRow : all});
         continue;
       }
       if (own != applied) {
         waits = true;
         return;
       }
-      const std::size_t bytes = kFloats[request.range] * sizeof(float);
+      const std::size_t bytes = (request.has_rows() ? request.floats * (1 + kRow) : all) * sizeof(float);
+      for (std::uint64_t i = 0; request.has_rows() && i < request.floats; ++i) {
+        if (said.size() - at < (i * (1 + kRow) + 1) * sizeof(float)) return;  // this number has not come
+        const std::uint32_t row = row_at(said, at, i, 1 + kRow);
+        refused = row >= rows || (i != 0 && row <= row_at(said, at, i - 1, 1 + kRow));
+        if (refused) return;
+      }
       if (said.size() - at < bytes) return;
       at += bytes;
       ++received[request.range];
     }
   }
 
+  /// The number of row i, where so many words follow each other from one to the next.
+  static std::uint32_t row_at(const std::string& said, std::size_t at, std::uint64_t i, std::uint64_t words) {
+    std::uint32_t row = 0;
+    std::memcpy(&row, said.data() + at + i * words * sizeof row, sizeof row);
+    return row;
+  }
+
   struct Read {
     std::uint32_t range;
     std::uint64_t own_pushes;  ///< which the weights contain
+    std::uint64_t floats;
   };
   std::array<std::uint64_t, kFloats.size()> received{};
   std::vector<Read> answers;
@@ -133,6 +175,7 @@ struct Owner {
     server.ranks = kRanks;
     server.connection_count = 1;
     server.of_pair = 2;
+    server.row_floats = kRow;
     server.range_count = static_cast<std::uint32_t>(kFloats.size());
     server.connections = &connection;
     server.ranges = ranges.data();
@@ -172,7 +215,7 @@ void check_answers(const std::string& sent, const Expected<Clock>& expected) {
     } head;
     FUZZ_CHECK(sent.size() - at >= sizeof head);
     std::memcpy(&head, sent.data() + at, sizeof head);
-    const std::uint64_t floats = kFloats[read.range];
+    const std::uint64_t floats = read.floats;
     FUZZ_CHECK(head.answer.kind == AnswerKind::values && head.answer.range == read.range);
     FUZZ_CHECK(head.answer.floats == floats && head.seen[0] == read.own_pushes && head.seen[1] == 0);
     at += sizeof head + floats * sizeof(float);
