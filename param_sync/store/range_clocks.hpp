@@ -11,10 +11,10 @@ namespace param_sync::store {
 /// The clocks of a range. `Clock`: see param_sync/store/clock.
 template <class Clock>
 struct RangeClocks {
-  Clock clock;
+  Clock clock;                         ///< says which pushes a read must see
   std::uint64_t* received = nullptr;   ///< by rank: how many of its pushes have come as a whole
   std::uint64_t* contained = nullptr;  ///< by rank: how many of its pushes the weights contain
-  int ranks = 1;
+  int ranks = 1;                       ///< how many ranks there are
 
   /// True if the next push of a rank may be taken. Otherwise its last one is not applied yet, and still has its memory.
   GPUSOCK_FN bool may_push(int rank) const { return !Clock::kInRankOrder || received[rank] == contained[rank]; }

@@ -76,6 +76,21 @@ TEST(ExchangeTimes, ComputingAllTheTimeHidesAll) {
   EXPECT_EQ(times.exposed_ns, 0U);
 }
 
+/// As in a pipeline: the second step's exchange begins before the first one's ends.
+TEST(ExchangeTimes, ExchangesThatOverlapCountOnce) {
+  ExchangeTimes times{};
+  has_computed(times, 100);
+  begin_communication(times, 100);
+  compute(times, 110, 150);
+  begin_communication(times, 150);
+  end_communication(times, 200);
+  compute(times, 220, 230);
+  end_communication(times, 260);
+  begin_compute(times, 300);
+  EXPECT_EQ(times.communicating_ns, 160U);
+  EXPECT_EQ(times.exposed_ns, 10U + 70U + 30U) << "100 to 110, 150 to 220, and 230 to 260";
+}
+
 /// Blocks of a kernel wake in any order: the first one ends the pause, and the last one begins the next.
 TEST(ExchangeTimes, NothingIsExposedWhileAnyBlockComputes) {
   ExchangeTimes times{};
