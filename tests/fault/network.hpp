@@ -1,5 +1,5 @@
 #pragma once
-// A network that can be cut: of this process's own, or the interface that GPUSOCK_TEST_NETDEV names.
+// A network that can be cut: of this process's own, or the interface that GPUSOCK_TEST_NETDEV names and the loopback.
 
 #include <string>
 
