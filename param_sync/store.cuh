@@ -38,10 +38,6 @@ __device__ inline int lose_owner(const Group& group, const Worker& worker, unsig
                      {FailureKind::owner, worker.ranges[range].owner, error, static_cast<std::int32_t>(range)});
 }
 
-}  // namespace store
-
-namespace store {
-
 /// Counts a push that was sent.
 template <class Group>
 __device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t clock) {
@@ -171,6 +167,16 @@ __device__ inline int push_rows(const Group& group, const StoreHandle& handle, u
     const gpusock::Span room = worker.net.reserve(group, socket, most * sizeof(float), until);
     if (room.size <= 0) return store::lose_owner(group, worker, range, room.size);
     const std::uint64_t words = static_cast<std::uint64_t>(room.size) / sizeof(float);
+    if (words == 0) {  // less than a word is free: this waits until one is
+      const std::uint64_t row = done / row_words, word = done % row_words;
+      const void* one = word == 0 ? static_cast<const void*>(rows + row)
+                                  : gradients + row * worker.row_floats + word - 1;
+      worker.net.abort(group, socket);
+      const std::int64_t got = worker.net.send(group, socket, one, sizeof(float), gpusock::kWaitAll, until);
+      if (got < 0) return store::lose_owner(group, worker, range, got);
+      ++done;
+      continue;
+    }
     auto* const to = static_cast<std::uint32_t*>(room.data);
     for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) {
       const std::uint64_t row = (done + i) / row_words, word = (done + i) % row_words;
@@ -202,19 +208,21 @@ __device__ inline int pull_rows(const Group& group, const StoreHandle& handle, u
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  for (std::uint64_t done = 0; done < count; done += store::Request::kRowsOfPull) {
+  std::uint64_t done = 0;
+  do {  // also for no row: it waits as long as the clock says
     const std::uint64_t batch = min(count - done, store::Request::kRowsOfPull);
     const store::Request request{store::RequestKind::pull_rows, range, worker.clock_of(range), batch};
-    std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | gpusock::kMore,
-                                        until);
-    if (sent >= 0) {
+    const int more = batch != 0 ? gpusock::kMore : 0;
+    std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
+    if (sent >= 0 && batch != 0) {
       sent = worker.net.send(group, socket, rows + done, batch * sizeof(std::uint32_t), gpusock::kWaitAll, until);
     }
     if (sent < 0) return store::lose_owner(group, worker, range, sent);
     const int error = store::receive_answer(group, worker, range, batch * worker.row_floats,
                                             weights + done * worker.row_floats, done == 0 ? seen : nullptr, until);
     if (error != 0) return error;
-  }
+    done += batch;
+  } while (done < count);
   return 0;
 }
 

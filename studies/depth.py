@@ -39,5 +39,5 @@ def page(lab, found):
     lab.plot("set xlabel 'staleness (steps)'\nset ylabel 'steps to the target (1: without staleness)'\nset yrange [0:*]\nplot " + ", \\\n     ".join(lines) + "\n",
              ["staleness", *(f"{row['optimizer']}_{row['hidden_layers']}" for row in found)], rows)
     head = ["optimizer", "hidden layers", *(f"staleness {lag}" for lag in found[0]["times"])]
-    shown = table(head, [[row["optimizer"], row["hidden_layers"], *(steps if steps is None else f"{steps} ({row['times'][lag]} ×)" for lag, steps in row["steps"].items())] for row in found])
+    shown = table(head, [[row["optimizer"], row["hidden_layers"], *(steps if row["times"][lag] is None else f"{steps} ({row['times'][lag]} ×)" for lag, steps in row["steps"].items())] for row in found])
     return ("Each line is a net and an optimizer: how many times as many steps it needs to the same loss, if weights are older. A line that ends has not reached the target in two epochs.\n\n" + shown)

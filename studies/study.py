@@ -79,6 +79,9 @@ def table(head, rows):
 def main(arguments):
     quick = "--quick" in arguments
     arguments = [argument for argument in arguments if argument != "--quick"]
+    if 0 < len(arguments) < 3:
+        print("study: usage: study.py PROGRAM RESULTS NAME [--quick]; without arguments it lists the studies", file=sys.stderr)
+        return 2
     if not arguments:
         for name in STUDIES:
             print(f"{name:<12}{importlib.import_module(name).TITLE}")

@@ -17,7 +17,7 @@ class TopK;
 enum class ChangeOrder : std::uint8_t {
   largest,  ///< those of the largest absolute value
   random,   ///< any; which ones, the step decides
-  oldest    ///< those that were not sent for the longest time
+  oldest    ///< floats take turns
 };
 
 /// The codec sends the floats of each tensor that changed most, and keeps the other changes for later steps.

@@ -35,9 +35,10 @@ GPUSOCK_FN inline void begin_communication(ExchangeTimes& times, std::uint64_t n
 /// Notes that the step's last weights are there. Where steps overlap, the last one ends for all of them. One thread.
 GPUSOCK_FN inline void end_communication(ExchangeTimes& times, std::uint64_t now_ns) {
   const DeviceWord exchanging(times.exchanging);
+  // Before the step is counted off: then another one may begin.
+  const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
   const bool told = exchanging.load(cuda::memory_order_relaxed) != 0;  // else no kernel tells when a step begins
   if (told && exchanging.fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed) != 1) return;
-  const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
   DeviceWord(times.communicating_ns).fetch_add(now_ns - start_ns, cuda::memory_order_relaxed);
   DeviceWord(times.ended_ns).store(now_ns, cuda::memory_order_relaxed);
 }

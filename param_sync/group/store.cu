@@ -79,7 +79,7 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
                  std::to_string(row) + ": a range is a whole number of rows, at most 2^32");
   }
   const Correction& correction = options.correction;
-  if (!(correction.compensation >= 0 && correction.compensation < kCompensationMax)) {
+  if (!(correction.compensation >= 0 && correction.compensation <= kCompensationMax)) {
     refuse_store("a compensation of " + std::to_string(correction.compensation) + ", which is not from 0 to 1e6");
   }
   if (std::holds_alternative<Bsp>(options.clock) && (correction.divides_by_lag || correction.compensation != 0)) {

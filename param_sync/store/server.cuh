@@ -29,10 +29,11 @@ struct Connection {
   Phase phase = Phase::idle;
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
-  std::uint64_t done = 0;    ///< words of a push that have come, or of an answer that are sent
-  std::uint64_t missed = 0;  ///< of a push: how many pushes of others were applied since its worker has read
-  Head head;                 ///< the beginning of an answer
-  std::uint32_t row = 0;     ///< of a push of rows: the last row's number that has come
+  std::uint64_t done = 0;       ///< words of a push that have come, or of an answer that are sent
+  std::uint64_t missed = 0;     ///< of a push: how many pushes of others were applied since its worker has read
+  Head head;                    ///< the beginning of an answer
+  bool waits_for_room = false;  ///< of an answer: a change of the room wakes the server
+  std::uint32_t row = 0;        ///< of a push of rows: the last row's number that has come
   std::uint32_t rows[Request::kRowsOfPull];  ///< of a pull of rows
 };
 
@@ -355,7 +356,8 @@ class ServerLoop {
     with_push(connection, [&](auto apply) {
       for_own_share(count, [&](std::uint64_t i) {
         const std::uint64_t word = (done + i) % row_words;
-        if (word != 0) apply(row_at(i, word) * s_.row_floats + word - 1, words[i]);
+        const std::uint32_t row = row_at(i, word);
+        if (word != 0 && row < rows) apply(row * s_.row_floats + word - 1, words[i]);  // a peer may change its ring
       });
     });
     const std::uint64_t last = (done + count - 1) % row_words;  // words since the last number
@@ -446,6 +448,7 @@ class ServerLoop {
       const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
       connection.done = 0;
+      connection.waits_for_room = false;
       connection.phase = Phase::sending;
     });
     go_on_sending(index);
@@ -455,22 +458,38 @@ class ServerLoop {
   __device__ void go_on_sending(int index) {
     Connection& connection = at(index);
     const std::uint64_t all = connection.head_words + connection.head.answer.floats;
+    bool full = false;
     for (int piece = 0; connection.done < all && piece < kPiecesOfTurn; ++piece) {
       const std::uint64_t most = min(kPieceFloats, all - connection.done);
       const gpusock::Span room = s_.net.reserve(block_, connection.socket, most * sizeof(float),
                                                 gpusock::Deadline::now());
-      if (room.size == -EAGAIN) break;
+      full = room.size == -EAGAIN;
+      if (full) break;
       if (room.size < 0) return leave(index);
       const std::uint64_t count = static_cast<std::uint64_t>(room.size) / sizeof(float);
+      full = count == 0;
+      if (full) {  // less than a word is free
+        s_.net.abort(block_, connection.socket);
+        break;
+      }
       write(connection, static_cast<std::uint32_t*>(room.data), count);
       if (s_.net.commit(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
       change([&] { connection.done += count; });
     }
-    if (connection.done < all) return watch(index, gpusock::kPollOut);
+    if (connection.done < all) return watch_room(index, full);
     // A push is answered only if it can never be applied.
     const bool dropped = connection.request.is_push();
     change([&] { connection.phase = dropped ? Phase::dropped : Phase::idle; });
     watch(index, gpusock::kPollIn);
+  }
+
+  /// Goes on with an answer in the next turn; if its ring is full, after the next change: a part of a word may be free
+  /// all the time.
+  __device__ void watch_room(int index, bool full) const {
+    const bool watches = at(index).waits_for_room;
+    if (full && watches) return;
+    change([&] { at(index).waits_for_room = full; });
+    watch(index, full ? gpusock::kPollOut | gpusock::kPollEdge : gpusock::kPollOut);
   }
 
   /// Writes the next words of an answer.

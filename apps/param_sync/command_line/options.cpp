@@ -155,12 +155,13 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .shown_default("any number");
   arguments
       .bytes("--budget", config.budget_bytes,
-             "With --scheme ps or ps:even: bytes that a node sends in a step; the largest changes go first, the others "
-             "when there is room",
+             "With --scheme ps or ps:even: bytes that a node sends in a step; the largest changes go first (see "
+             "--budget-order), the others when there is room",
              1, kBudgetBytesMax)
       .shown_default("any number");
-  arguments.choice("--budget-order", config.budget_order, {std::begin(kBudgetOrders), std::end(kBudgetOrders)},
-                   "Which changes a budget sends first; the others than largest are there to compare");
+  arguments.choice(
+      "--budget-order", config.budget_order, {std::begin(kBudgetOrders), std::end(kBudgetOrders)},
+      "Which changes a budget sends first; random ones, and oldest (floats take turns), are there to compare");
   arguments
       .text(
           "--sync", config.sync,
@@ -172,13 +173,14 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments
       .text(
           "--outer", config.outer,
-          "With --sync every:X, what averages are for: nesterov, or nesterov:LR,MOMENTUM, makes steps of them (DiLoCo)")
-      .shown_default("nodes take them")
+          "With --sync every:X: nesterov, or nesterov:LR,MOMENTUM, takes the nodes' mean change as the gradient of an "
+          "optimizer (DiLoCo)")
+      .shown_default("nodes take the average")
       .check([](const std::string& text) { return problem_of(outer_of, text); });
   arguments.flag(
       "--stale-lr", config.stale_lr,
-      "With --sync ssp, async or downpour: owners divide a push by its lag, the pushes of each other node since "
-      "the pull");
+      "With --sync ssp, async or downpour: owners divide a push by its lag, if that is more than 1: how many "
+      "pushes each other node has made since the pull");
   arguments
       .number(
           "--delay-compensation", config.delay_compensation,
@@ -202,7 +204,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text("--delays", config.delays,
             "With --serial, how long steps take in virtual time: exponential (half of it is random), slow:F (the last "
             "rank takes F times as long), or both with a comma")
-      .shown_default("all as long")
+      .shown_default("every step takes 1 unit")
       .check([](const std::string& text) { return problem_of(delays_of, text); });
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");

@@ -100,8 +100,8 @@ std::string subject(const RunReport& run) {
 std::string division_of_work(const Config& config) {
   const SyncPlan sync = sync_of(config.sync);
   if (config.serial && sync.averages()) {
-    return fmt::format("one process trained the models of {} nodes, {} samples a step for each, and averaged them",
-                       config.nodes, config.batch);
+    return fmt::format("one process trained the models of {} nodes, {} samples a step for each, and {}", config.nodes,
+                       config.batch, config.outer.empty() ? "averaged them" : "averaged their changes");
   }
   if (config.serial && !sync.is_deterministic()) {
     return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, in virtual time",
@@ -114,8 +114,8 @@ std::string division_of_work(const Config& config) {
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
   if (sync.averages()) {
-    return fmt::format("{} nodes: each trained {}, and all averaged their weights after {} steps", config.nodes,
-                       samples, sync.local_steps);
+    return fmt::format("{} nodes: each trained {}, and all {} after {} steps", config.nodes, samples,
+                       config.outer.empty() ? "averaged their weights" : "averaged their changes", sync.local_steps);
   }
   if (!config.sync.empty()) {
     return fmt::format("{} nodes: each computed gradients {}, pushed them to a store, and pulled weights from it",
@@ -325,10 +325,15 @@ nlohmann::json RunReport::json() const {
           {"learning_rate", config.learning_rate},
           {"momentum", config.momentum},
           {"seed", config.seed},
+          {"outer", config.outer},
+          {"stale_lr", config.stale_lr},
+          {"delay_compensation", config.delay_compensation},
+          {"delays", config.delays},
           {"link", gpusock::to_string(config.link)},
           {"scheme", config.sync.empty() ? config.scheme : ""},
           {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},
           {"budget_bytes", config.budget_bytes},
+          {"budget_order", config.budget_bytes == 0 ? "" : config.budget_order},
           {"first_step", first.first_step},
           {"steps", first.steps},
           {"train_s", first.train_s},

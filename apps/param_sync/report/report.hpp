@@ -33,8 +33,10 @@ struct NodeCounters {
   std::uint64_t communicating_ns = 0;         ///< sum over steps: from the first possible push to the last weights
   std::uint64_t exposed_ns = 0;               ///< the part of that in which no kernel computed
   std::vector<std::uint64_t> step_waited_ns;  ///< by step: wait of kernels for weights or factors; empty: none
-  std::vector<std::uint64_t> step_times_ns;   ///< by step: when its loss was computed, since the first; empty: unknown
-  std::uint64_t host_api_calls = 0;           ///< while training, evaluation included
+  /// By step: when its loss was computed, since the first one; in virtual time, when the step ended, since the start.
+  /// Empty: unknown.
+  std::vector<std::uint64_t> step_times_ns;
+  std::uint64_t host_api_calls = 0;  ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t tcp_tx_bytes = 0;

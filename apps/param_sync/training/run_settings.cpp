@@ -10,12 +10,19 @@ namespace param_sync {
 
 namespace {
 
-/// A number that is another one for nodes that stay together in another way.
-std::uint64_t code_of(const SyncPlan& sync) {
+/// A number that is another one for nodes that stay together in another way, or whose owners do other things.
+std::uint64_t code_of(const Plan& plan) {
+  const SyncPlan& sync = plan.sync;
   const Ssp* const ssp = std::get_if<Ssp>(&sync.clock);
   const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness, sync.local_steps,
                                  sync.pull_every, sync.depth};
-  return fnv1a(parts, sizeof parts);
+  const float of_owners[] = {plan.owners.learning_rate,
+                             plan.owners.momentum,
+                             plan.owners.scale,
+                             static_cast<float>(plan.owners.nesterov),
+                             plan.correction.compensation,
+                             static_cast<float>(plan.correction.divides_by_lag)};
+  return fnv1a(of_owners, sizeof of_owners, fnv1a(parts, sizeof parts));
 }
 
 }  // namespace
@@ -38,7 +45,7 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
                                    static_cast<std::uint64_t>(order_of(config)) << 48 | config.fuse_bytes |
                                        static_cast<std::uint64_t>(config.credits) << 32);
   at(RunSetting::first_step) = first_step;
-  at(RunSetting::sync) = config.sync.empty() ? 0 : code_of(plan.sync);
+  at(RunSetting::sync) = config.sync.empty() ? 0 : code_of(plan);
   return settings;
 }
 

@@ -117,7 +117,7 @@ class SerialStore final : public SerialRun {
 
   void finish(NodeReport& report) const override {
     if (!config_.delays.empty()) {
-      for (const std::uint64_t time_ns : times_ns_) report.step_times_ns.push_back(time_ns - times_ns_.front());
+      report.step_times_ns = times_ns_;
     }
     if (config_.sync.empty()) return;
     report.staleness = lags_;
@@ -154,7 +154,7 @@ class SerialStore final : public SerialRun {
   }
   float* own(int rank) const { return of_rank(own_, rank); }
   float* version(std::uint64_t number) const { return weights_.data() + number % versions() * parameters(); }
-  /// The gradients of all ranks that make a version of the next one.
+  /// All ranks' gradients that turn a version into the next one.
   float* gradients(std::uint64_t number) const {
     return gradients_.data() + number % versions() * ranks_.size() * parameters();
   }

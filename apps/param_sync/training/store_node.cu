@@ -108,15 +108,20 @@ void StoreNode::fail_with(const std::string& why) {
 }
 
 gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
+  gpusock::Endpoint found;
   try {
-    const gpusock::Endpoint found = group.listen(at);
-    make_store();
-    return found;
+    found = group.listen(at);
   } catch (const gpusock::Error& error) {
     if (stopping) throw Interrupted();
     const Failure failed{FailureKind::listen, config.rank, error.code().value()};
     throw NodeFailure(describe(failed, config.rank, at, plan.layout));
   }
+  try {
+    make_store();
+  } catch (const gpusock::Error& error) {
+    throw NodeFailure("rank " + std::to_string(config.rank) + ": " + error.what());
+  }
+  return found;
 }
 
 void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {

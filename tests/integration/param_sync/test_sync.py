@@ -98,8 +98,8 @@ class Sync(Runs):
             return results(*SMALL, "--nodes", 3, "--serial", "--sync", sync, "--delays", *delays)["node_reports"][0]["step_times_ns"][-1] / 1e9
 
         steps = results(*SMALL, "--nodes", 3, "--serial")["steps"]
-        self.assertEqual(seconds("bsp", "slow:5"), 5 * (steps - 1))
-        self.assertEqual(seconds("bsp", "slow:1"), steps - 1)
+        self.assertEqual(seconds("bsp", "slow:5"), 5 * steps)
+        self.assertEqual(seconds("bsp", "slow:1"), steps)
         self.assertLess(seconds("every:8", "exponential"), seconds("bsp", "exponential"))
         self.assertLess(seconds("ssp:3", "exponential"), seconds("bsp", "exponential"))
 
@@ -193,7 +193,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_other_settings_are_refused_by_name(self):
-        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
+        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--sync", "ssp:1"), ("--sync", "ssp:1", "--stale-lr"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
             peers = ",".join(support.own_addresses(2))
             nodes = [self.start(*SMALL, "--sync", "bsp", *options, "--rank", rank, "--peers", peers, "--timeout", 10)
                      for rank, options in enumerate((one, other))]
