@@ -213,11 +213,7 @@ struct Store::Impl {
       if (in_rank_order()) all[i].pushed = make_floats(floats * ranks()).data();
       if (options.correction.compensation == 0) continue;
       all[i].read = make_floats(floats * ranks()).data();
-      const std::vector<float>& unread = initial[i];
-      std::vector<float> of_ranks;
-      of_ranks.reserve(floats * ranks());
-      for (std::size_t rank = 0; rank < ranks(); ++rank) of_ranks.insert(of_ranks.end(), unread.begin(), unread.end());
-      memory.back().copy_in(of_ranks);
+      for (std::size_t rank = 0; rank < ranks(); ++rank) memory.back().copy_in(initial[i], rank * floats);
     }
     owned.copy_in(all);
   }

@@ -116,9 +116,7 @@ class SerialStore final : public SerialRun {
   }
 
   void finish(NodeReport& report) const override {
-    if (!config_.delays.empty()) {
-      report.step_times_ns = times_ns_;
-    }
+    if (!config_.delays.empty()) report.step_times_ns = times_ns_;
     if (config_.sync.empty()) return;
     report.staleness = lags_;
     report.staleness_sum = lags_sum_;
