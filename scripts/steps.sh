@@ -10,9 +10,9 @@ step() {
   # The outer one ends the inner where that waits for what even SIGKILL does not end: a process that is stuck in a driver.
   timeout --signal=KILL $((limit_s + 20)) timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
   set +m
-  echo $! >"$out/logs/$name.$$.pid"
+  : >"$out/logs/$name.$$.$!.pid" # the process is in the name: who sees the file knows it
   wait $! || status=$?
-  rm -f "$out/logs/$name.$$.pid"
+  rm -f "$out/logs/$name.$$.$!.pid"
   case $status in
     0) verdict=PASS ;;
     77) verdict=SKIP ;;
@@ -48,12 +48,23 @@ forget_results() {
 # Who ends the program ends its steps: timeout(1) gives each a process group of its own, which Ctrl-C does not reach. Only its own ($$ is the
 # program's in its subshells, too): a step may be a program that sources this as well.
 end_steps() {
-  local file
+  local file outer inner
   [ -n "${out:-}" ] || return 0
-  for file in "$out"/logs/*.$$.pid; do
-    [ ! -f "$file" ] || kill -TERM -- "-$(cat "$file")" 2>/dev/null || true
+  trap '' INT TERM # a second signal would end this loop
+  for file in "$out"/logs/*.$$.*.pid; do
+    [ -f "$file" ] || continue
+    outer=${file%.pid}
+    outer=${outer##*.}
+    # The inner timeout's group gets the signal by itself: timeout ends without its command if a signal comes while it starts that
+    # (GNU coreutils before 9.6).
+    inner=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null) || true
+    end_groups "$outer" ${inner:-}
     rm -f "$file"
   done
+}
+end_groups() {
+  local leader
+  for leader in "$@"; do kill -TERM -- "-$leader" 2>/dev/null || true; done
 }
 trap end_steps EXIT
 trap 'exit 130' INT

@@ -7,11 +7,13 @@ Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 LIMIT_S = 60
 PROGRAM = """set -euo pipefail
@@ -20,6 +22,16 @@ cd "$SOURCE"
 . scripts/steps.sh
 out=$OUT
 mkdir -p "$out/logs"
+"""
+
+# timeout(1) as it is where a signal comes before its fork() has returned: it ends, and its command goes on.
+TIMEOUT_WITHOUT_COMMAND = """#!/usr/bin/env python3
+import os, signal, subprocess, sys
+if sys.argv[1].startswith("--signal"):
+    os.execv("/usr/bin/timeout", sys.argv)
+os.setpgid(0, 0)
+signal.signal(signal.SIGTERM, lambda number, frame: os._exit(143))
+sys.exit(subprocess.call(sys.argv[3:]))
 """
 
 
@@ -67,19 +79,31 @@ figure_of='s/.*inner *(\\(.*\\))/\\1/p' step outer 10 bash "$PROGRAM" step inner
 """))
         self.assertRegex(said, r"outer  \(7 of 7\)")
 
+    def end_with(self, number, status):
+        """Ends a program that has a step by a signal; returns when the step is gone."""
+        program = self.start('mkfifo "$out/alive"\nstep endless 600 sh -c \'exec 3>"$0/alive"; echo started; sleep 600\' "$out" &\nwait\n')
+        alive = self.folder / "out" / "alive"
+        logs = alive.parent / "logs"
+        while not (alive.exists() and any(logs.glob("endless.*.pid"))) and program.poll() is None:
+            pass
+        with open(alive, encoding="utf-8") as held:  # until the step has opened it as well
+            program.send_signal(number)
+            self.assertTrue(select.select([held], [], [], LIMIT_S)[0], "the step goes on")
+            self.assertEqual(held.read(), "")  # the end: the step is gone
+        self.finish(program)
+        self.assertEqual(program.returncode, status)
+        alive.unlink()
+
     def test_who_ends_the_program_ends_its_steps(self):
-        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-            program = self.start('mkfifo "$out/alive"\nstep endless 600 sh -c \'exec 3>"$0/alive"; echo started; sleep 600\' "$out" &\nwait\n')
-            alive = self.folder / "out" / "alive"
-            logs = alive.parent / "logs"
-            while not (alive.exists() and any(logs.glob("endless.*.pid"))) and program.poll() is None:
-                pass
-            with open(alive, encoding="utf-8") as held:  # until the step has opened it as well
-                program.send_signal(number)
-                self.assertEqual(held.read(), "")  # the end: the step is gone
-            self.finish(program)
-            self.assertEqual(program.returncode, status)
-            alive.unlink()
+        self.end_with(signal.SIGTERM, 143)
+        self.end_with(signal.SIGINT, 130)
+
+    def test_a_step_ends_even_if_timeout_ends_without_it(self):
+        timeout = self.folder / "timeout"
+        timeout.write_text(TIMEOUT_WITHOUT_COMMAND)
+        timeout.chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, PATH=f"{self.folder}:{os.environ['PATH']}"):
+            self.end_with(signal.SIGTERM, 143)
 
 
 if __name__ == "__main__":
