@@ -18,6 +18,7 @@
 /// Deadlines are those of socket calls; without one a call ends after a minute. After an error of any call but -EINVAL
 /// the store has failed: Store::check() says why, and later calls fail, too.
 
+#include "param_sync/codec/packed.cuh"
 #include "param_sync/store.hpp"
 #include "param_sync/store/worker.cuh"
 
@@ -38,20 +39,101 @@ __device__ inline int lose_owner(const Group& group, const Worker& worker, unsig
                      {FailureKind::owner, worker.ranges[range].owner, error, static_cast<std::int32_t>(range)});
 }
 
-/// Counts a push that was sent.
+/// Adds to what one group of threads counts at a time. One thread.
+__device__ inline void add_bytes(std::uint64_t& word, std::uint64_t bytes) {
+  const executor::DeviceWord all(word);
+  all.store(all.load(cuda::memory_order_relaxed) + bytes, cuda::memory_order_relaxed);  // see worker.cuh
+}
+
+/// Counts a push that was sent, whose floats took so many words.
 template <class Group>
-__device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t clock) {
+__device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t clock,
+                                 std::uint64_t words) {
   if (group.thread_rank() == 0) {
+    add_bytes(worker.traffic[range].pushed_bytes, sizeof(Request) + words * sizeof(std::uint32_t));
     note(worker, Event::kPush | range, clock + 1, nullptr);
     executor::DeviceWord(worker.clocks[range]).store(clock + 1, cuda::memory_order_relaxed);  // see worker.cuh
   }
   group.sync();
 }
 
-/// Receives the answer to a pull of so many floats. `seen`: see pull().
+/// Sends the floats of a push, word by word. number(row) and value(row, i): see codec::Packed.
+template <class Group, class Format, class Number, class Value>
+__device__ inline int send_packed(const Group& group, const Worker& worker, unsigned range,
+                                  const codec::Packed<Format>& packed, Number number, Value value,
+                                  gpusock::Deadline until) {
+  constexpr std::uint64_t kPieceWords = 16 << 10;
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const auto write = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* to) {
+    packed.pack(first, count, to, group.thread_rank(), group.size(), nullptr, number, value,
+                [](std::uint64_t, std::uint64_t, float) {});
+    group.sync();  // all is written before it is committed
+  };
+  for (std::uint64_t done = 0; done < packed.words();) {
+    const std::uint64_t most = min(packed.words() - done, kPieceWords);
+    const gpusock::Span room = worker.net.reserve(group, socket, most * sizeof(std::uint32_t), until);
+    if (room.size <= 0) return lose_owner(group, worker, range, room.size);
+    const std::uint64_t words = static_cast<std::uint64_t>(room.size) / sizeof(std::uint32_t);
+    if (words == 0) {  // less than a word is free: this waits until one is
+      worker.net.abort(group, socket);
+      std::uint32_t& one = worker.heads[worker.connection_of(range)].word;
+      write(done, 1, &one);
+      const std::int64_t sent = worker.net.send(group, socket, &one, sizeof one, gpusock::kWaitAll, until);
+      if (sent < 0) return lose_owner(group, worker, range, sent);
+      ++done;
+      continue;
+    }
+    write(done, words, static_cast<std::uint32_t*>(room.data));
+    const int error = worker.net.commit(group, socket, words * sizeof(std::uint32_t));
+    if (error != 0) return lose_owner(group, worker, range, error);
+    done += words;
+  }
+  return 0;
+}
+
+/// Receives the floats of an answer that is packed.
+template <class Group, class Format>
+__device__ inline int receive_packed(const Group& group, const Worker& worker, unsigned range,
+                                     const codec::MessageRows& of, const codec::Packed<Format>& packed, float* weights,
+                                     gpusock::Deadline until) {
+  constexpr std::uint64_t kPieceWords = 16 << 10;
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  codec::BeforePiece before;
+  std::uint64_t done = 0;
+  const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
+    for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) {
+      packed.unpack(words, done, i, before,
+                    [&](std::uint64_t row, std::uint64_t k, float value) { weights[row * of.floats + k] = value; });
+    }
+    before = packed.after(words, done, count, before);
+    done += count;
+    group.sync();  // all have read the words before they are released
+  };
+  while (done < packed.words()) {
+    const std::uint64_t most = min(packed.words() - done, kPieceWords);
+    const gpusock::Span span = worker.net.peek(group, socket, most * sizeof(std::uint32_t), until);
+    if (span.size <= 0) return lose_owner(group, worker, range, span.size);
+    const std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
+    if (count != 0) take(static_cast<const std::uint32_t*>(span.data), count);
+    const int error = worker.net.release(group, socket, count * sizeof(std::uint32_t));
+    if (error != 0) return lose_owner(group, worker, range, error);
+    if (count != 0) continue;
+    std::uint32_t& one = worker.heads[worker.connection_of(range)].word;  // a part of a word has come
+    const std::int64_t got = worker.net.recv(group, socket, &one, sizeof one, gpusock::kWaitAll, until);
+    if (got != static_cast<std::int64_t>(sizeof one)) {
+      return lose_owner(group, worker, range, min(got, std::int64_t{0}));
+    }
+    take(&one, 1);
+  }
+  return 0;
+}
+
+/// Receives the answer to a pull of these rows. `seen`: see pull().
 template <class Group>
-__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range, std::uint64_t floats,
-                                     float* weights, std::uint64_t* seen, gpusock::Deadline until) {
+__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range,
+                                     const codec::MessageRows& of, float* weights, std::uint64_t* seen,
+                                     gpusock::Deadline until) {
+  const std::uint64_t floats = of.rows * of.floats;
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const auto receive = [&](void* to, std::uint64_t bytes) {
     const std::int64_t got = bytes == 0 ? 0 : worker.net.recv(group, socket, to, bytes, gpusock::kWaitAll, until);
@@ -70,8 +152,16 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
   }
   const auto ranks = static_cast<std::uint64_t>(worker.ranks);
   if (const int error = receive(head.seen, ranks * sizeof(std::uint64_t)); error != 0) return error;
-  if (const int error = receive(weights, floats * sizeof(float)); error != 0) return error;
+  const int error = worker.pull_format == WireFormat::float32
+                        ? receive(weights, floats * sizeof(float))
+                        : codec::with_format(worker.pull_format, [&]<class Format>(const Format&) {
+                            return receive_packed(group, worker, range, of, codec::Packed<Format>(of), weights, until);
+                          });
+  if (error != 0) return error;
   if (group.thread_rank() == 0) {
+    const std::uint64_t words = of.rows * codec::words_of(worker.pull_format, of.floats);
+    add_bytes(worker.traffic[range].pulled_bytes,
+              sizeof(Answer) + ranks * sizeof(std::uint64_t) + words * sizeof(std::uint32_t));
     note(worker, range, worker.clock_of(range), head.seen);
     for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
   }
@@ -105,9 +195,18 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
   const int more = info.floats != 0 ? gpusock::kMore : 0;  // what follows rings the doorbell, if something follows
   std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
-  if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  store::note_push(group, worker, range, clock);
+  if (worker.push_format == WireFormat::float32) {
+    sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
+    if (sent < 0) return store::lose_owner(group, worker, range, sent);
+  } else {
+    const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
+      return store::send_packed(
+          group, worker, range, codec::Packed<Format>({1, info.floats}), [](std::uint64_t) { return 0u; },
+          [&](std::uint64_t, std::uint64_t i) { return gradients[i]; }, until);
+    });
+    if (error != 0) return error;
+  }
+  store::note_push(group, worker, range, clock, codec::words_of(worker.push_format, info.floats));
   return 0;
 }
 
@@ -130,7 +229,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   const store::Request request{store::RequestKind::pull, range, clock, info.floats};
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  return store::receive_answer(group, worker, range, info.floats, weights, seen, until);
+  return store::receive_answer(group, worker, range, {1, info.floats}, weights, seen, until);
 }
 
 /// As the call with `seen`, which is null.
@@ -152,42 +251,24 @@ template <class Group>
 __device__ inline int push_rows(const Group& group, const StoreHandle& handle, unsigned range,
                                 const std::uint32_t* rows, std::uint64_t count, const float* gradients,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
-  constexpr std::uint64_t kPieceWords = 16 << 10;
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::uint64_t clock = worker.clock_of(range), row_words = worker.row_floats + 1;
+  const std::uint64_t clock = worker.clock_of(range);
   const store::Request request{store::RequestKind::push_rows, range, clock, count};
   const int more = count != 0 ? gpusock::kMore : 0;
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  for (std::uint64_t done = 0; done < count * row_words;) {
-    const std::uint64_t most = min(count * row_words - done, kPieceWords);
-    const gpusock::Span room = worker.net.reserve(group, socket, most * sizeof(float), until);
-    if (room.size <= 0) return store::lose_owner(group, worker, range, room.size);
-    const std::uint64_t words = static_cast<std::uint64_t>(room.size) / sizeof(float);
-    if (words == 0) {  // less than a word is free: this waits until one is
-      const std::uint64_t row = done / row_words, word = done % row_words;
-      const void* one = word == 0 ? static_cast<const void*>(rows + row)
-                                  : gradients + row * worker.row_floats + word - 1;
-      worker.net.abort(group, socket);
-      const std::int64_t got = worker.net.send(group, socket, one, sizeof(float), gpusock::kWaitAll, until);
-      if (got < 0) return store::lose_owner(group, worker, range, got);
-      ++done;
-      continue;
-    }
-    auto* const to = static_cast<std::uint32_t*>(room.data);
-    for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) {
-      const std::uint64_t row = (done + i) / row_words, word = (done + i) % row_words;
-      to[i] = word == 0 ? rows[row] : __float_as_uint(gradients[row * worker.row_floats + word - 1]);
-    }
-    group.sync();  // all is written before it is committed
-    const int error = worker.net.commit(group, socket, words * sizeof(float));
-    if (error != 0) return store::lose_owner(group, worker, range, error);
-    done += words;
-  }
-  store::note_push(group, worker, range, clock);
+  const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
+    return store::send_packed(
+        group, worker, range, codec::Packed<Format>({count, worker.row_floats, true}),
+        [&](std::uint64_t row) { return rows[row]; },
+        [&](std::uint64_t row, std::uint64_t i) { return gradients[row * worker.row_floats + i]; }, until);
+  });
+  if (error != 0) return error;
+  const std::uint64_t row_words = 1 + codec::words_of(worker.push_format, worker.row_floats);
+  store::note_push(group, worker, range, clock, count * row_words);
   return 0;
 }
 
@@ -218,7 +299,7 @@ __device__ inline int pull_rows(const Group& group, const StoreHandle& handle, u
       sent = worker.net.send(group, socket, rows + done, batch * sizeof(std::uint32_t), gpusock::kWaitAll, until);
     }
     if (sent < 0) return store::lose_owner(group, worker, range, sent);
-    const int error = store::receive_answer(group, worker, range, batch * worker.row_floats,
+    const int error = store::receive_answer(group, worker, range, {batch, worker.row_floats},
                                             weights + done * worker.row_floats, done == 0 ? seen : nullptr, until);
     if (error != 0) return error;
     done += batch;

@@ -2,6 +2,7 @@
 /// @file A parameter server for workers that do not wait for each other: param_sync's public API beside group.hpp. Link
 /// gpusock::param_sync. store.cuh has the calls of kernels.
 
+#include "param_sync/codec/wire_format.hpp"
 #include "param_sync/group.hpp"
 #include "param_sync/parameters.hpp"
 #include "param_sync/store/clock/clock.hpp"
@@ -27,6 +28,9 @@ struct StoreOptions {
   /// velocities of its own, which decay with its pushes alone.
   Update update = Update::add();
   Correction correction = {};  ///< of pushes that are late; not with Bsp
+  /// How pushes are sent. An owner computes with float32 in any case.
+  WireFormat push_format = WireFormat::float32;
+  WireFormat pull_format = WireFormat::float32;  ///< how weights are sent to workers that pull
   /// How many connections a rank has to each owner, 1 to 16. Range i uses connection i % connections. Only one group of
   /// threads of a rank may push or pull ranges of one connection at a time.
   unsigned connections = 1;
@@ -43,6 +47,12 @@ struct StoreEvent {
   std::size_t begin = 0;            ///< the keys, which are numbers of weights: [begin, end)
   std::size_t end = 0;              ///< see begin
   std::vector<std::uint64_t> seen;  ///< of a pull, by rank: how many of its pushes the weights contain at least
+};
+
+/// Bytes that kernels of one rank have moved, of one range, since start().
+struct StoreTraffic {
+  std::uint64_t pushed_bytes = 0;  ///< of pushes, with their requests
+  std::uint64_t pulled_bytes = 0;  ///< of the answers to pulls
 };
 
 /// What kernels need to push and to pull (store.cuh). Kernels take it by value. It is valid as long as its Store
@@ -97,6 +107,9 @@ class Store {
 
   /// The rank that owns a range. Ranks own about equally many weights. Throws gpusock::Error (EINVAL): no such range.
   int owner(std::size_t range) const;
+
+  /// What this rank's kernels have moved, by range. Call it when no kernel uses the handle.
+  std::vector<StoreTraffic> traffic() const;
 
   /// This rank's first StoreOptions::history_events pushes and pulls, in order. Call it when no kernel uses the handle.
   std::vector<StoreEvent> history() const;

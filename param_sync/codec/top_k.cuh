@@ -135,19 +135,9 @@ class TopK {
   /// A number whose absolute value is larger for changes that are sent first. A float that has not changed is not sent.
   __device__ float rank_of(float change, std::uint32_t i, std::uint64_t floats, std::uint64_t step) const {
     if (order_ == ChangeOrder::largest || change == 0) return change;
-    constexpr std::uint32_t kLargest = 0x7f00'0000;  // the bits of a finite number; of positive ones, bits have the
-                                                     // order
-    if (order_ == ChangeOrder::random) return __uint_as_float(mixed(i, step) % kLargest + 1);
+    if (order_ == ChangeOrder::random) return random_number(i, step);
     const std::uint64_t next = changes_before(floats, step) % floats;  // they take turns: the first one of this step
     return __uint_as_float(static_cast<std::uint32_t>(floats - (i + floats - next) % floats));
-  }
-
-  /// Random bits, which depend on both numbers (the finalizer of MurmurHash3; Appleby, 2011).
-  GPUSOCK_FN static std::uint32_t mixed(std::uint32_t i, std::uint64_t step) {
-    std::uint64_t bits = step << 32 | i;
-    bits = (bits ^ bits >> 33) * 0xff51'afd7'ed55'8ccd;
-    bits = (bits ^ bits >> 33) * 0xc4ce'b9fe'1a85'ec53;
-    return static_cast<std::uint32_t>(bits ^ bits >> 33);
   }
 
   /// Selects which floats of a part are sent, by their order: value_at(i) says how much one has changed, where i counts

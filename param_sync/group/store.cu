@@ -47,7 +47,10 @@ std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> init
 
 /// A hash that differs (except by chance) if ranks have other ranges or options.
 std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
-  const std::uint64_t numbers[] = {options.connections, options.row_floats}, clock = options.clock.index();
+  const std::uint64_t numbers[] = {options.connections, options.row_floats,
+                                   static_cast<std::uint64_t>(options.push_format),
+                                   static_cast<std::uint64_t>(options.pull_format)};
+  const std::uint64_t clock = options.clock.index();
   std::uint64_t hash = fnv1a(numbers, sizeof numbers);
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
@@ -133,6 +136,7 @@ struct Store::Impl {
         ports(group.context, group.executor, group.addresses, group.nodes),
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
+        traffic(group.context, ranges.size()),
         sockets(group.context, ranks() * of_pair()),
         heads(group.context, connections()),
         failing(group.context, 1),
@@ -229,9 +233,12 @@ struct Store::Impl {
     made.connections = options.connections;
     made.range_count = range_count();
     made.row_floats = options.row_floats;
+    made.push_format = options.push_format;
+    made.pull_format = options.pull_format;
     made.ranges = infos.data();
     made.sockets = sockets.data();
     made.clocks = clocks.data();
+    made.traffic = traffic.data();
     made.heads = heads.data();
     made.words_to = sockets.data() + connections();
     made.words_from = words_from.data();
@@ -271,6 +278,8 @@ struct Store::Impl {
     made.of_pair = static_cast<std::int32_t>(of_pair());
     made.range_count = range_count();
     made.row_floats = options.row_floats;
+    made.push_format = options.push_format;
+    made.pull_format = options.pull_format;
     made.connections = server_connections.data();
     made.ranges = owned.data();
     made.received = received.data();
@@ -343,6 +352,7 @@ struct Store::Impl {
   // Of the worker.
   gpusock::DeviceBuffer<store::RangeInfo> infos;
   gpusock::DeviceBuffer<std::uint64_t> clocks;
+  gpusock::DeviceBuffer<StoreTraffic> traffic;
   gpusock::DeviceBuffer<gpusock::Socket> sockets;
   gpusock::DeviceBuffer<store::Head> heads;
   gpusock::DeviceBuffer<std::uint64_t> failing;
@@ -391,6 +401,12 @@ void Store::check() { impl_->check(); }
 int Store::owner(std::size_t range) const {
   if (range < impl_->ranges.size()) return impl_->ranges[range].owner;
   refuse_store("range " + std::to_string(range) + " of " + std::to_string(impl_->ranges.size()));
+}
+
+std::vector<StoreTraffic> Store::traffic() const {
+  std::vector<StoreTraffic> moved(impl_->ranges.size());
+  impl_->traffic.copy_out(moved);
+  return moved;
 }
 
 std::vector<StoreEvent> Store::history() const {

@@ -3,6 +3,7 @@
 /// the ranges that the rank owns, in the order in which they come. It waits for no single worker.
 
 #include "param_sync/codec/own_share.cuh"
+#include "param_sync/codec/packed.cuh"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/worker.cuh"
@@ -29,11 +30,12 @@ struct Connection {
   Phase phase = Phase::idle;
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
-  std::uint64_t done = 0;       ///< words of a push that have come, or of an answer that are sent
-  std::uint64_t missed = 0;     ///< of a push: how many pushes of others were applied since its worker has read
-  Head head;                    ///< the beginning of an answer
-  bool waits_for_room = false;  ///< of an answer: a change of the room wakes the server
-  std::uint32_t row = 0;        ///< of a push of rows: the last row's number that has come
+  std::uint64_t done = 0;         ///< words of a push that have come, or of an answer that are sent
+  std::uint64_t value_words = 0;  ///< of an answer: words of its weights
+  codec::BeforePiece before;      ///< of the words that have come, or are sent
+  std::uint64_t missed = 0;       ///< of a push: how many pushes of others were applied since its worker has read
+  Head head;                      ///< the beginning of an answer
+  bool waits_for_room = false;    ///< of an answer: a change of the room wakes the server
   std::uint32_t rows[Request::kRowsOfPull];  ///< of a pull of rows
 };
 
@@ -56,6 +58,8 @@ struct Server {
   std::int32_t of_pair = 1;  ///< connections of a worker; the last one carries its last words, and is not the server's
   std::uint32_t range_count = 0;
   std::uint64_t row_floats = 1;
+  WireFormat push_format = WireFormat::float32;
+  WireFormat pull_format = WireFormat::float32;
   Connection* connections = nullptr;
   const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
   std::uint64_t* received = nullptr;          ///< by range and rank: how many of its pushes have come
@@ -212,6 +216,7 @@ class ServerLoop {
     change([&] {
       at(index).request = request;
       at(index).done = 0;
+      at(index).before = {};
     });
     if (!is_valid(index)) return refuse(index);
     switch (at(index).request.kind) {
@@ -264,9 +269,15 @@ class ServerLoop {
   __device__ std::uint64_t rows_of(int index) const {
     return s_.ranges[at(index).request.range].floats / s_.row_floats;
   }
+  /// The floats of a request's push, or of its answer.
+  __device__ codec::MessageRows rows_in(const Request& request) const {
+    if (request.has_rows()) return {request.floats, s_.row_floats, request.is_push()};
+    return {1, request.floats};
+  }
   /// How many words follow the request of a push.
   __device__ std::uint64_t words_of_push(const Request& request) const {
-    return request.has_rows() ? request.floats * (1 + s_.row_floats) : request.floats;
+    const codec::MessageRows of = rows_in(request);
+    return of.rows * (codec::words_of(s_.push_format, of.floats) + (of.are_numbered ? 1 : 0));
   }
   /// How many weights an answer has.
   __device__ std::uint64_t floats_of_answer(const Request& request) const {
@@ -310,12 +321,12 @@ class ServerLoop {
       const gpusock::Span span = s_.net.peek(block_, connection.socket, most * sizeof(float), gpusock::Deadline::now());
       if (span.size == -EAGAIN) return;
       if (span.size <= 0) return leave(index);
-      std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(float);
-      const bool right = count == 0 || take(index, static_cast<const float*>(span.data), count);
+      std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
+      const bool right = count == 0 || take(index, static_cast<const std::uint32_t*>(span.data), count);
       if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
       if (!right) return refuse(index);
-      if (count == 0) {  // a part of a float has come, perhaps at the ring's end
-        alignas(16) __shared__ float one;
+      if (count == 0) {  // a part of a word has come, perhaps at the ring's end
+        alignas(16) __shared__ std::uint32_t one;
         const std::int64_t got = s_.net.recv(block_, connection.socket, &one, sizeof one, gpusock::kWaitAll,
                                              gpusock::Deadline::now());
         if (got == -EAGAIN) return;
@@ -329,40 +340,54 @@ class ServerLoop {
   }
 
   /// Keeps words of a push for the sum of their clock, or applies them. Returns false if they cannot be right.
-  __device__ bool take(int index, const float* words, std::uint64_t count) const {
+  __device__ bool take(int index, const std::uint32_t* words, std::uint64_t count) const {
     const Connection& connection = at(index);
-    if (connection.request.has_rows()) return take_rows(index, words, count);
-    with_push(connection, [&](auto apply) {
-      for_own_share(count, [&](std::uint64_t i) { apply(connection.done + i, words[i]); });
+    if (s_.push_format == WireFormat::float32 && !connection.request.has_rows()) {
+      with_push(connection, [&](auto apply) {
+        for_own_share(count, [&](std::uint64_t i) { apply(connection.done + i, __uint_as_float(words[i])); });
+      });
+      return true;
+    }
+    return codec::with_format(s_.push_format, [&]<class Format>(const Format&) {
+      return take_packed(at(index), codec::Packed<Format>(rows_in(at(index).request)), words, count);
     });
+  }
+
+  template <class Format>
+  __device__ bool take_packed(Connection& connection, const codec::Packed<Format>& packed, const std::uint32_t* words,
+                              std::uint64_t count) const {
+    const bool numbered = connection.request.has_rows();
+    const std::uint64_t done = connection.done, floats = s_.ranges[connection.request.range].floats;
+    if (numbered && !do_ascend(connection, packed, words, count)) return false;
+    with_push(connection, [&](auto apply) {
+      for_own_share(count, [&](std::uint64_t i) {
+        packed.unpack(words, done, i, connection.before, [&](std::uint64_t row, std::uint64_t of_row, float pushed) {
+          const std::uint64_t weight = numbered ? row * s_.row_floats + of_row : of_row;
+          if (weight < floats) apply(weight, pushed);  // a peer may change its ring
+        });
+      });
+    });
+    const codec::BeforePiece before = packed.after(words, done, count, connection.before);
+    change([&] { connection.before = before; });
     return true;
   }
 
-  /// As take(), of a push of rows: in front of each row's floats is its number.
-  __device__ bool take_rows(int index, const float* words, std::uint64_t count) const {
-    Connection& connection = at(index);
-    const std::uint64_t done = connection.done, row_words = 1 + s_.row_floats, rows = rows_of(index);
-    // The number of the row to which word i belongs, or of the row before it.
-    const auto row_at = [&](std::uint64_t i, std::uint64_t behind) {
-      return i >= behind ? __float_as_uint(words[i - behind]) : connection.row;
-    };
+  /// True if the numbers of rows in a piece are right.
+  template <class Format>
+  __device__ bool do_ascend(const Connection& connection, const codec::Packed<Format>& packed,
+                            const std::uint32_t* words, std::uint64_t count) const {
+    const std::uint64_t done = connection.done, rows = s_.ranges[connection.request.range].floats / s_.row_floats;
     bool wrong = false;
     for_own_share(count, [&](std::uint64_t i) {
-      if ((done + i) % row_words != 0) return;
-      const std::uint32_t row = row_at(i, 0);
-      wrong = wrong || row >= rows || (done + i != 0 && row <= row_at(i, row_words));
+      if (!packed.is_number(done + i)) return;
+      wrong = wrong || words[i] >= rows;
+      if (done + i == 0) return;
+      // The word in front of it belongs to the row before.
+      const std::uint32_t last = i == 0 ? connection.before.number
+                                        : packed.number_at(words, done, i - 1, connection.before);
+      wrong = wrong || words[i] <= last;
     });
-    if (__syncthreads_or(wrong) != 0) return false;
-    with_push(connection, [&](auto apply) {
-      for_own_share(count, [&](std::uint64_t i) {
-        const std::uint64_t word = (done + i) % row_words;
-        const std::uint32_t row = row_at(i, word);
-        if (word != 0 && row < rows) apply(row * s_.row_floats + word - 1, words[i]);  // a peer may change its ring
-      });
-    });
-    const std::uint64_t last = (done + count - 1) % row_words;  // words since the last number
-    change([&] { connection.row = row_at(count - 1, last); });
-    return true;
+    return __syncthreads_or(wrong) == 0;
   }
 
   /// Calls `call` with a function that takes the number of a weight in its range, and what is pushed for it.
@@ -447,6 +472,9 @@ class ServerLoop {
       if (values) read_of_others(range, connection.rank) = clocks(range).of_others(connection.rank);
       const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
+      const codec::MessageRows of = rows_in(connection.request);
+      connection.value_words = values ? of.rows * codec::words_of(s_.pull_format, of.floats) : 0;
+      connection.before = {};
       connection.done = 0;
       connection.waits_for_room = false;
       connection.phase = Phase::sending;
@@ -457,7 +485,7 @@ class ServerLoop {
   /// Sends as much of an answer as there is room for.
   __device__ void go_on_sending(int index) {
     Connection& connection = at(index);
-    const std::uint64_t all = connection.head_words + connection.head.answer.floats;
+    const std::uint64_t all = connection.head_words + connection.value_words;
     bool full = false;
     for (int piece = 0; connection.done < all && piece < kPiecesOfTurn; ++piece) {
       const std::uint64_t most = min(kPieceFloats, all - connection.done);
@@ -493,7 +521,7 @@ class ServerLoop {
   }
 
   /// Writes the next words of an answer.
-  __device__ void write(const Connection& connection, std::uint32_t* to, std::uint64_t count) const {
+  __device__ void write(Connection& connection, std::uint32_t* to, std::uint64_t count) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
     const auto* const head = reinterpret_cast<const std::uint32_t*>(&connection.head);
     const std::uint64_t of_head = connection.done < connection.head_words
@@ -502,27 +530,39 @@ class ServerLoop {
     for_own_share(of_head, [&](std::uint64_t i) { to[i] = head[connection.done + i]; });
     if (count != of_head) {
       const std::uint64_t first = connection.done + of_head - connection.head_words;
-      if (connection.request.has_rows()) {
-        write_rows(connection, first, to + of_head, count - of_head);
-      } else {
+      if (!connection.request.has_rows() && s_.pull_format == WireFormat::float32) {
         const std::uint64_t bytes = (count - of_head) * sizeof(float);
         gpusock::copy(block_, to + of_head, range.weights + first, bytes);
         if (range.read != nullptr) gpusock::copy(block_, read_by(connection) + first, range.weights + first, bytes);
+      } else {
+        codec::with_format(s_.pull_format, [&]<class Format>(const Format&) {
+          const codec::Packed<Format> packed(rows_in(connection.request));
+          write_packed(connection, packed, first, to + of_head, count - of_head);
+        });
       }
     }
     __syncthreads();  // all is written before it is committed
   }
 
-  /// Writes floats of the rows that a pull asks for, from number `first` of all of them on.
-  __device__ void write_rows(const Connection& connection, std::uint64_t first, std::uint32_t* to,
-                             std::uint64_t count) const {
+  /// Writes words of the weights that a pull asks for, from number `first` of all of them on.
+  template <class Format>
+  __device__ void write_packed(Connection& connection, const codec::Packed<Format>& packed, std::uint64_t first,
+                               std::uint32_t* to, std::uint64_t count) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
-    for_own_share(count, [&](std::uint64_t i) {
-      const std::uint64_t row = (first + i) / s_.row_floats, of_row = (first + i) % s_.row_floats;
-      const std::uint64_t weight = connection.rows[row] * s_.row_floats + of_row;
-      to[i] = __float_as_uint(range.weights[weight]);
-      if (range.read != nullptr) read_by(connection)[weight] = range.weights[weight];
-    });
+    float* const read = range.read == nullptr ? nullptr : read_by(connection);
+    const auto weight_of = [&](std::uint64_t row, std::uint64_t i) {
+      return connection.request.has_rows() ? connection.rows[row] * s_.row_floats + i : i;
+    };
+    // Other ranks may change weights between two pieces: then a block that is cut keeps the scale with which it began.
+    packed.pack(
+        first, count, to, threadIdx.x, blockDim.x, &connection.before, [](std::uint64_t) { return 0u; },
+        [&](std::uint64_t row, std::uint64_t i) { return range.weights[weight_of(row, i)]; },
+        [&](std::uint64_t row, std::uint64_t i, float sent) {
+          if (read != nullptr) read[weight_of(row, i)] = sent;
+        });
+    __syncthreads();
+    const codec::BeforePiece before = packed.after(to, first, count, connection.before);
+    change([&] { connection.before = before; });
   }
 
   /// The weights as a worker has read them last.

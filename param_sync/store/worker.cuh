@@ -1,9 +1,10 @@
 #pragma once
 /// @file What the kernels of a rank share that push and pull (store.cuh), and how they note what they have done.
 ///
-/// A word of `clocks` has one writer at a time: the group that pushes the range. All accesses are relaxed: a program
-/// orders the calls that it makes for a range, as those of a socket.
+/// A word of `clocks` and of `traffic` has one writer at a time: the group that pushes or pulls the range. All accesses
+/// are relaxed: a program orders the calls that it makes for a range, as those of a socket.
 
+#include "param_sync/codec/wire_format.hpp"
 #include "param_sync/executor/wait.cuh"
 #include "param_sync/store/messages.hpp"
 #include "param_sync/wire/failure_record.cuh"
@@ -12,6 +13,10 @@
 
 #include <cerrno>
 #include <cstdint>
+
+namespace param_sync {
+struct StoreTraffic;  // store.hpp
+}
 
 namespace param_sync::store {
 
@@ -49,6 +54,7 @@ struct Head {
   static constexpr int kRanksMax = 64;  ///< the most ranks of a group
   Answer answer;                        ///< the message
   std::uint64_t seen[kRanksMax];        ///< by rank: how many of its pushes the values contain
+  std::uint32_t word = 0;               ///< not of the message: a word that workers send or receive by itself
 };
 
 /// A push or a pull, in the history.
@@ -67,9 +73,12 @@ struct Worker {
   std::uint32_t connections = 1;                ///< to each owner
   std::uint32_t range_count = 0;                ///< how many ranges there are
   std::uint64_t row_floats = 1;                 ///< floats of a row
+  WireFormat push_format = {};                  ///< how floats are sent
+  WireFormat pull_format = {};                  ///< how they are received
   const RangeInfo* ranges = nullptr;            ///< all ranges
   const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
   std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made
+  StoreTraffic* traffic = nullptr;              ///< by range
   Head* heads = nullptr;                        ///< by connection_of()
   const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
   const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from

@@ -30,20 +30,29 @@ std::string bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
+/// How floats are sent.
+struct Formats {
+  std::uint64_t push_words(std::uint64_t floats) const { return codec::words_of(push, floats); }
+  std::uint64_t pull_words(std::uint64_t floats) const { return codec::words_of(pull, floats); }
+  WireFormat push, pull;
+};
+
 /// What follows a request of rows: most of their numbers ascend.
-std::string rows_of(Input& input, const Request& request) {
+std::string rows_of(Input& input, const Request& request, const Formats& formats) {
   std::string all;
   std::uint32_t row = 0;
   for (std::uint64_t i = 0; i < request.floats; ++i, row += 1 + static_cast<std::uint32_t>(input.below(3))) {
     if (input.byte() == 1) row = input.take<std::uint32_t>();
     all += bytes_of(row);
-    if (request.is_push()) all += bytes_of(input.take<float>()) + bytes_of(1.0f);
+    for (std::uint64_t word = 0; request.is_push() && word < formats.push_words(kRow); ++word) {
+      all += bytes_of(word == 0 ? input.take<float>() : 1.0f);
+    }
   }
   return all;
 }
 
 /// What the worker sends: most of it follows the protocol.
-std::string requests(Input& input) {
+std::string requests(Input& input, const Formats& formats) {
   std::array<std::uint64_t, kFloats.size()> clocks{};
   std::string all;
   for (std::size_t left = input.below(12); left != 0; --left) {
@@ -62,10 +71,10 @@ std::string requests(Input& input) {
       std::memcpy(&request, text.data(), sizeof request);
     }
     all += bytes_of(request);
-    if (right.has_rows()) all += rows_of(input, right);
+    if (right.has_rows()) all += rows_of(input, right, formats);
     if (right.kind != RequestKind::push) continue;
     const float value = input.take<float>();
-    for (std::uint64_t i = 0; i < kFloats[right.range]; ++i) all += bytes_of(value);
+    for (std::uint64_t i = 0; i < formats.push_words(kFloats[right.range]); ++i) all += bytes_of(value);
   }
   if (input.byte() == 1) all.resize(input.below(all.size() + 1));
   return all;
@@ -74,7 +83,8 @@ std::string requests(Input& input) {
 /// What a server must make of it.
 template <class Clock>
 struct Expected {
-  Expected(const Clock& clock, const std::string& said) {
+  Expected(const Clock& clock, const std::string& said, const Formats& formats) {
+    const std::uint64_t row_words = 1 + formats.push_words(kRow);  // of a push
     std::size_t at = 0;
     while (said.size() - at >= sizeof(Request)) {
       Request request;
@@ -101,18 +111,21 @@ struct Expected {
           waits = true;
           return;
         }
-        answers.push_back({request.range, applied, request.has_rows() ? request.floats * kRow : all});
+        const std::uint64_t words = request.has_rows() ? request.floats * formats.pull_words(kRow)
+                                                       : formats.pull_words(all);
+        answers.push_back({request.range, applied, request.has_rows() ? request.floats * kRow : all, words});
         continue;
       }
       if (own != applied) {
         waits = true;
         return;
       }
-      const std::size_t bytes = (request.has_rows() ? request.floats * (1 + kRow) : all) * sizeof(float);
+      const std::size_t bytes = (request.has_rows() ? request.floats * row_words : formats.push_words(all)) *
+                                sizeof(float);
       for (std::uint64_t i = 0; request.has_rows() && i < request.floats; ++i) {
-        if (said.size() - at < (i * (1 + kRow) + 1) * sizeof(float)) return;  // this number has not come
-        const std::uint32_t row = row_at(said, at, i, 1 + kRow);
-        refused = row >= rows || (i != 0 && row <= row_at(said, at, i - 1, 1 + kRow));
+        if (said.size() - at < (i * row_words + 1) * sizeof(float)) return;  // this number has not come
+        const std::uint32_t row = row_at(said, at, i, row_words);
+        refused = row >= rows || (i != 0 && row <= row_at(said, at, i - 1, row_words));
         if (refused) return;
       }
       if (said.size() - at < bytes) return;
@@ -131,7 +144,7 @@ struct Expected {
   struct Read {
     std::uint32_t range;
     std::uint64_t own_pushes;  ///< which the weights contain
-    std::uint64_t floats;
+    std::uint64_t floats, words;
   };
   std::array<std::uint64_t, kFloats.size()> received{};
   std::vector<Read> answers;
@@ -154,7 +167,7 @@ __global__ void serve(store::Server server, Clock clock, Sgd update) {
 struct Owner {
   static constexpr float kGuard = 77;
 
-  Owner(const Net& net, Socket socket) {
+  Owner(const Net& net, Socket socket, const Formats& formats) {
     for (std::size_t i = 0; i < kOwned; ++i) {
       weights[i].assign(kFloats[i] + 1, 0);
       states[i].assign(kFloats[i] + 1, 0);
@@ -176,6 +189,8 @@ struct Owner {
     server.connection_count = 1;
     server.of_pair = 2;
     server.row_floats = kRow;
+    server.push_format = formats.push;
+    server.pull_format = formats.pull;
     server.range_count = static_cast<std::uint32_t>(kFloats.size());
     server.connections = &connection;
     server.ranges = ranges.data();
@@ -218,20 +233,20 @@ void check_answers(const std::string& sent, const Expected<Clock>& expected) {
     const std::uint64_t floats = read.floats;
     FUZZ_CHECK(head.answer.kind == AnswerKind::values && head.answer.range == read.range);
     FUZZ_CHECK(head.answer.floats == floats && head.seen[0] == read.own_pushes && head.seen[1] == 0);
-    at += sizeof head + floats * sizeof(float);
+    at += sizeof head + read.words * sizeof(float);
     FUZZ_CHECK(at <= sent.size());
   }
   FUZZ_CHECK(at == sent.size());
 }
 
 template <class Clock>
-void run(const Clock& clock, Input& input, Node& node, Socket socket) {
+void run(const Clock& clock, const Formats& formats, Input& input, Node& node, Socket socket) {
   const auto wire = node.network.last();
-  const std::string said = requests(input);
-  const Expected<Clock> expected(clock, said);
+  const std::string said = requests(input, formats);
+  const Expected<Clock> expected(clock, said, formats);
   wire->to_node = said;
   wire->ended = true;
-  Owner owner(node.net, socket);
+  Owner owner(node.net, socket, formats);
   cpu_device::Stream stream;
   cpu_device::launch(stream, {1, 1, 0}, serve<Clock>, owner.server, clock, Sgd{-1, 0, 1});
   stream.synchronize();
@@ -261,7 +276,10 @@ FUZZ_TARGET(store) {
   const Socket socket = node.net.connect(this_thread(), to, Deadline::now());
   FUZZ_CHECK(socket >= 0);
   const AnyClock clocks[] = {Bsp(), Ssp{1}, Async()};
-  std::visit([&](const auto& clock) { run(clock, input, node, socket); }, clocks[input.below(3)]);
+  const AnyClock& chosen = clocks[input.below(3)];
+  const std::uint8_t of_floats = input.byte();  // 0: float32 in both directions
+  const Formats formats{static_cast<WireFormat>(of_floats % 4), static_cast<WireFormat>(of_floats / 4 % 4)};
+  std::visit([&](const auto& clock) { run(clock, formats, input, node, socket); }, chosen);
 }
 
 }  // namespace gpusock::fuzz::of_store

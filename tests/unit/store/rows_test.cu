@@ -141,6 +141,31 @@ TEST(Stores, RowsOfARangeArePushedAndPulled) {
   }
 }
 
+/// Rows of small integers and scales of powers of two: bfloat16 and float16 have these numbers, and int8 is close.
+TEST(Stores, RowsAreSentInAnyFormat) {
+  constexpr std::uint32_t kRows = 5'000;
+  for (const auto format :
+       {param_sync::WireFormat::bfloat16, param_sync::WireFormat::float16, param_sync::WireFormat::int8}) {
+    StoreOptions options{.clock = Bsp(), .row_floats = kColumns};
+    options.push_format = options.pull_format = format;
+    Stores stores(options, {std::vector<float>(kRows * kColumns)});
+    std::vector<std::unique_ptr<RowMover>> movers;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      movers.push_back(std::make_unique<RowMover>(stores[rank], every(2, 1, kRows)));
+      movers.back()->start(rank == 1);
+    }
+    for (const auto& mover : movers) {
+      const std::vector<float> read = mover->wait();
+      ASSERT_EQ(read.size(), mover->numbers.size() * kColumns);
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const std::uint64_t weight = mover->numbers[i / kColumns] * kColumns + i % kColumns;
+        const float expected = pushed_of(0, weight) + pushed_of(1, weight) + pushed_of(2, weight);
+        ASSERT_NEAR(read[i], expected, format == param_sync::WireFormat::int8 ? 0.5f : 0.0f) << weight;
+      }
+    }
+  }
+}
+
 /// What a rank has pushed before does not come back.
 TEST(Stores, RowsThatAreNotPushedCountAsZero) {
   Stores stores({.clock = Bsp(), .row_floats = kColumns}, {std::vector<float>(6 * kColumns)});

@@ -1,0 +1,83 @@
+#pragma once
+/// @file A push of the rows that matter most, which keeps the others for later pushes (error feedback: Stich et al.,
+/// "Sparsified SGD with memory", NeurIPS 2018). For sources that are compiled for the device.
+
+#include "param_sync/codec/largest.cuh"
+#include "param_sync/codec/own_share.cuh"
+#include "param_sync/store.cuh"
+
+#include <cerrno>
+#include <cstdint>
+
+namespace param_sync {
+
+/// Which rows push_chosen() pushes.
+enum class Choice : std::uint8_t {
+  largest,  ///< those with the largest sums of squares
+  random    ///< any that are not 0; which ones, the clock and the rank decide
+};
+
+/// Memory of push_chosen() for one range. It is the program's, in device memory.
+struct Withheld {
+  float* sum = nullptr;           ///< floats of the range, zero before the first push: what was not pushed yet
+  std::uint32_t* rows = nullptr;  ///< as many as a push has rows at most
+  float* floats = nullptr;        ///< floats of these rows
+};
+
+/// How push_chosen() chooses.
+struct Choosing {
+  std::uint32_t rows_max = 1;       ///< how many rows a push has at most; from half of the range's rows on, all
+  Choice choice = Choice::largest;  ///< which ones
+  bool keeps_others = true;         ///< false: what is not pushed is lost, as if its gradient were 0
+};
+
+/// Adds gradients of a range to what earlier calls have not pushed, and pushes the rows of the sum that are chosen, as
+/// push_rows() does. The others stay in `withheld`. To push all of it, before a training ends for example, choose as
+/// many rows as the range has. Rounding of StoreOptions::push_format is not kept.
+///
+/// A block of threads calls it. Blocks of fewer than 256 threads choose more slowly.
+///
+/// Errors: those of push(), and -EINVAL for a range of more than 2^32 - 1 rows.
+__device__ inline int push_chosen(const cooperative_groups::thread_block& block, const StoreHandle& handle,
+                                  unsigned range, const float* gradients, const Withheld& withheld,
+                                  const Choosing& choosing,
+                                  gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  const store::Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const std::uint64_t floats = worker.ranges[range].floats, row_floats = worker.row_floats, rows = floats / row_floats;
+  if (rows > ~std::uint32_t{0}) return -EINVAL;
+  for_own_share(floats, [&](std::uint64_t i) {
+    withheld.sum[i] = choosing.keeps_others ? withheld.sum[i] + gradients[i] : gradients[i];
+  });
+  block.sync();
+  const auto forget = [&](std::uint64_t i) { withheld.sum[i] = 0; };
+  if (rows <= 2 * std::uint64_t{choosing.rows_max}) {  // the numbers of more rows may take more bytes than the others
+    const int error = push(block, handle, range, withheld.sum, until);
+    for_own_share(floats, forget);
+    block.sync();
+    return error;
+  }
+  const std::uint64_t step = worker.clock_of(range) * static_cast<std::uint64_t>(worker.ranks) +
+                             static_cast<std::uint64_t>(worker.rank);
+  const auto size_of_row = [&](std::uint32_t row) {
+    float sum = row_floats == 1 ? withheld.sum[row] : 0;  // its square might be too small for a float
+    for (std::uint64_t i = 0; row_floats != 1 && i < row_floats; ++i) {
+      const float value = withheld.sum[row * row_floats + i];
+      sum += value * value;
+    }
+    return choosing.choice == Choice::random && sum != 0 ? codec::random_number(row, step) : sum;
+  };
+  const std::uint32_t chosen = codec::take_largest(
+      static_cast<std::uint32_t>(rows), choosing.rows_max, size_of_row, [&](std::uint32_t row, std::uint32_t at) {
+        withheld.rows[at] = row;
+        for (std::uint64_t i = 0; i < row_floats; ++i) {
+          withheld.floats[at * row_floats + i] = withheld.sum[row * row_floats + i];
+          forget(row * row_floats + i);
+        }
+      });
+  block.sync();
+  return push_rows(block, handle, range, withheld.rows, chosen, withheld.floats, until);
+}
+
+}  // namespace param_sync
