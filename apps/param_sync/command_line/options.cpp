@@ -6,6 +6,7 @@
 #include "plan/layer_schemes.hpp"
 #include "plan/outer.hpp"
 #include "plan/plan.hpp"
+#include "plan/store_codec.hpp"
 #include "plan/sync.hpp"
 #include "param_sync/bootstrap/launch.hpp"
 #include "param_sync/schedule/schemes.hpp"
@@ -34,6 +35,7 @@ struct Texts {
   std::string peers;
   std::string prices;
   bool no_priority = false;
+  bool no_error_feedback = false;
   bool no_overlap = false;
   int nodes = 0;                  // 0: not given
   std::uint64_t every = 0;        // 0: not given
@@ -177,6 +179,14 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
           "optimizer (DiLoCo)")
       .shown_default("nodes take the average")
       .check([](const std::string& text) { return problem_of(outer_of, text); });
+  arguments
+      .text("--codec", config.codec,
+            "With --sync: how floats are sent, PUSH or PUSH,PULL, of fp32, bf16, fp16 and int8; PUSH may be top:SHARE, "
+            "too: the largest floats, and the others are kept for later pushes; or random:SHARE")
+      .shown_default("fp32")
+      .check([](const std::string& text) { return problem_of(store_codec_of, text); });
+  arguments.flag("--no-error-feedback", texts.no_error_feedback,
+                 "With --codec top or random, to compare: what a push leaves out is lost");
   arguments.flag(
       "--stale-lr", config.stale_lr,
       "With --sync ssp, async or downpour: owners divide a push by its lag, if that is more than 1: how many "
@@ -232,6 +242,7 @@ void take_texts(const Texts& texts, Config& config) {
   config.measures_prices = texts.prices == kMeasured;
   if (!texts.prices.empty() && !config.measures_prices) read_prices(texts.prices, config.prices);
   config.priority = !texts.no_priority;
+  config.error_feedback = !texts.no_error_feedback;
   config.overlap = !texts.no_overlap;
   if (texts.every != 0) config.checkpoint_steps = texts.every;
   if (texts.trace_steps != 0) config.trace_steps = texts.trace_steps;
@@ -291,6 +302,11 @@ std::string problem_of_sync(const Config& config) {
     return "--delay-compensation needs --sync ssp:S or async, in which nodes push gradients";
   }
   if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X";
+  if (!config.codec.empty() && config.sync.empty()) return "--codec needs --sync";
+  if (!config.codec.empty() && config.serial) return "--serial sends nothing, so it takes no --codec";
+  if (!config.error_feedback && store_codec_of(config.codec).share == 0) {
+    return "--no-error-feedback needs --codec top:SHARE or random:SHARE";
+  }
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
@@ -442,6 +458,8 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
   if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
   if (!config.outer.empty()) arguments.insert(arguments.end(), {"--outer", config.outer});
+  if (!config.codec.empty()) arguments.insert(arguments.end(), {"--codec", config.codec});
+  if (!config.error_feedback) arguments.emplace_back("--no-error-feedback");
   if (config.stale_lr) arguments.emplace_back("--stale-lr");
   if (config.delay_compensation != 0) {
     arguments.insert(arguments.end(), {"--delay-compensation", fmt::format("{:.9g}", config.delay_compensation)});

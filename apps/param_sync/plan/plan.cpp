@@ -34,6 +34,8 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
   plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
   plan.owners = plan.sync.local_steps == 0 ? std::get<Sgd>(plan.update) : outer_of(config.outer);
   plan.correction = {config.stale_lr, config.delay_compensation};
+  plan.codec = store_codec_of(config.codec);
+  plan.codec.keeps_others = config.error_feedback;
   return plan;
 }
 

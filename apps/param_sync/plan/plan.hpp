@@ -3,6 +3,7 @@
 
 #include "param_sync/store/correction.hpp"
 #include "param_sync/update/update.hpp"
+#include "plan/store_codec.hpp"
 #include "plan/sync.hpp"
 #include "settings/config.hpp"
 #include "data/dataset.hpp"
@@ -20,6 +21,7 @@ struct Plan {
   SyncPlan sync;
   Sgd owners;             ///< with --sync: what an owner does with a push
   Correction correction;  ///< likewise: with late ones
+  StoreCodec codec;       ///< likewise: how they are sent
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;

@@ -326,6 +326,8 @@ nlohmann::json RunReport::json() const {
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"outer", config.outer},
+          {"codec", config.codec},
+          {"error_feedback", config.error_feedback},
           {"stale_lr", config.stale_lr},
           {"delay_compensation", config.delay_compensation},
           {"delays", config.delays},

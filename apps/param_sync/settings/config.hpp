@@ -41,6 +41,8 @@ struct Config {
   std::string scheme = kDefaultScheme;  ///< how gradients are exchanged: layer_schemes.hpp
   std::string sync;                     ///< the clock of the store through which gradients go; empty: by `scheme`
   std::string outer;             ///< with averages: what is done with them (plan/outer.hpp); empty: they are taken
+  std::string codec;             ///< with a store: how pushes and pulls are sent (plan/store_codec.hpp)
+  bool error_feedback = true;    ///< what a push of `codec` leaves out is kept for later ones
   bool stale_lr = false;         ///< owners divide late pushes by their lag
   float delay_compensation = 0;  ///< see Correction::compensation
   ExchangePrices prices;

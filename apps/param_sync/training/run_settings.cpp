@@ -10,6 +10,13 @@ namespace param_sync {
 
 namespace {
 
+std::uint64_t code_of(const StoreCodec& codec) {
+  const std::uint64_t parts[] = {static_cast<std::uint64_t>(codec.push), static_cast<std::uint64_t>(codec.pull),
+                                 std::bit_cast<std::uint64_t>(codec.share), codec.takes_random ? 1u : 0u,
+                                 codec.keeps_others ? 1u : 0u};
+  return fnv1a(parts, sizeof parts);
+}
+
 /// A number that is another one for nodes that stay together in another way, or whose owners do other things.
 std::uint64_t code_of(const Plan& plan) {
   const SyncPlan& sync = plan.sync;
@@ -22,7 +29,7 @@ std::uint64_t code_of(const Plan& plan) {
                              static_cast<float>(plan.owners.nesterov),
                              plan.correction.compensation,
                              static_cast<float>(plan.correction.divides_by_lag)};
-  return fnv1a(of_owners, sizeof of_owners, fnv1a(parts, sizeof parts));
+  return fnv1a(of_owners, sizeof of_owners, fnv1a(parts, sizeof parts, code_of(plan.codec)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 /// compute by the words of param_sync/executor/exchange_words.cuh, as lanes of schedules do.
 
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/push_chosen.cuh"
 #include "param_sync/store.cuh"
 #include "training/state.cuh"
 
@@ -17,6 +18,7 @@ struct StorePart {
   std::int32_t layer = 0;
   std::uint64_t begin = 0;   ///< index of its first parameter in the model
   std::uint64_t floats = 0;  ///< how many parameters it has
+  std::uint32_t chosen = 0;  ///< not 0: how many of them a push has
 };
 
 /// How far the weights of an owner's ranges have lagged behind this rank's clock.
@@ -34,6 +36,8 @@ struct StoreMoves {
   const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
   OwnersLags* of_owners = nullptr;        ///< by owner
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
+  Choosing choosing;                      ///< with StorePart::chosen
+  Withheld withheld;                      ///< likewise, of all parameters
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
   std::uint64_t steps = 0;                ///< exchanges
   std::uint64_t versions = 1;             ///< see NodeMemory
@@ -88,10 +92,19 @@ class OwnersMoves {
       const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
       if (!wait_until(node_, [&] { return executor::has_gradients(words, blocks); })) return false;
       const float* const gradients = of_version(node_.gradients, step) + part.begin;
-      if (!succeeded(push(block_, moves_.store, part.range, gradients, deadline()))) return false;
-      count(words.pushed_bytes, sizeof(store::Request) + part.floats * sizeof(float));
+      if (!succeeded(push_part(part, gradients))) return false;
     }
     return true;
+  }
+
+  /// What the last push leaves out is lost: gradients of many steps, applied at once, would do harm.
+  __device__ int push_part(const StorePart& part, const float* gradients) const {
+    if (part.chosen == 0) return push(block_, moves_.store, part.range, gradients, deadline());
+    const Withheld& all = moves_.withheld;
+    Choosing choosing = moves_.choosing;
+    choosing.rows_max = part.chosen;
+    return push_chosen(block_, moves_.store, part.range, gradients,
+                       {all.sum + part.begin, all.rows + part.begin, all.floats + part.begin}, choosing, deadline());
   }
 
   /// The next step needs the first layer's weights first. After the last step, the last layer's pushes are complete
@@ -115,11 +128,7 @@ class OwnersMoves {
 
   __device__ bool pull_once(const StorePart& part, std::uint64_t clock) {
     float* const weights = of_version(node_.weights, clock) + part.begin;
-    if (!succeeded(pull(block_, moves_.store, part.range, weights, seen_, deadline()))) return false;
-    const std::uint64_t ranks = static_cast<std::uint64_t>(node_.nodes);
-    count(node_.exchanges[part.layer].pulled_bytes,
-          sizeof(store::Answer) + ranks * sizeof(std::uint64_t) + part.floats * sizeof(float));
-    return true;
+    return succeeded(pull(block_, moves_.store, part.range, weights, seen_, deadline()));
   }
 
   /// The weights that the training ends with contain all pushes of all ranks. Ranks that are slower may take any time,
@@ -174,10 +183,6 @@ class OwnersMoves {
       lags_.sum += lag;
       lags_.most = max(lags_.most, lag);
     }
-  }
-
-  __device__ void count(std::uint64_t& word, std::uint64_t bytes) const {
-    if (threadIdx.x == 0) add(word, bytes);
   }
 
   /// relaxed: it is read when all kernels have ended. One thread.

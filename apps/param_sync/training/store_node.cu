@@ -45,6 +45,9 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       parts(context, range_count()),
       first_parts(context, static_cast<std::size_t>(run.nodes) + 1),
       of_owners(context, static_cast<std::size_t>(run.nodes)),
+      withheld(context, chosen_floats()),
+      chosen(context, chosen_floats()),
+      chosen_rows(context, chosen_floats()),
       lags(context, StoreMoves::kLagsMax + 1),
       seen(context, static_cast<std::size_t>(run.nodes) * static_cast<std::size_t>(run.nodes)),
       compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)) {
@@ -182,6 +185,8 @@ void StoreNode::make_store() {
   options.clock = plan.sync.clock;
   options.update = {plan.owners.learning_rate, plan.owners.momentum, plan.owners.scale, plan.owners.nesterov};
   options.correction = plan.correction;
+  options.push_format = plan.codec.push;
+  options.pull_format = plan.codec.pull;
   options.history_events = history_events(config, plan);
   store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;
@@ -192,7 +197,8 @@ void StoreNode::make_store() {
       if (store->owner(range) != owner) continue;
       const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
       const Range in_model = part_of(layer, part);
-      by_owner.push_back({range, layer, in_model.begin, in_model.size()});
+      const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(in_model.size());
+      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed});
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
@@ -207,6 +213,9 @@ void StoreNode::launch_residents() {
   moves.first = first_parts.data();
   moves.blocks = blocks.data();
   moves.of_owners = of_owners.data();
+  moves.choosing.choice = plan.codec.takes_random ? Choice::random : Choice::largest;
+  moves.choosing.keeps_others = plan.codec.keeps_others;
+  moves.withheld = {withheld.data(), chosen_rows.data(), chosen.data()};
   moves.lags = lags.data();
   moves.seen = seen.data();
   moves.steps = plan.sync.exchanges(plan.steps);
@@ -293,18 +302,22 @@ std::string StoreNode::reason() {
 }
 
 void StoreNode::add_traffic(Progress& now) const {
-  now.pushed_per_step = std::uint64_t{memory.parameters} * sizeof(float);
-  if (plan.sync.local_steps != 0) now.pushed_per_step /= plan.sync.local_steps;
-  now.dense_per_step = now.pushed_per_step;
+  std::uint64_t pushed = 0;
+  for (int layer = 0; layer < plan.layout.size(); ++layer) {
+    for (int part = 0; part < config.nodes; ++part) pushed += plan.codec.words_of_push(part_of(layer, part).size());
+  }
+  const std::uint64_t steps = std::max<std::uint64_t>(1, plan.sync.local_steps);
+  now.pushed_per_step = pushed * sizeof(std::uint32_t) / steps;
+  now.dense_per_step = std::uint64_t{memory.parameters} * sizeof(float) / steps;
 }
 
 void StoreNode::finish(NodeReport& report) {
-  std::vector<executor::ExchangeWords> moved(words.size());
-  words.copy_out(moved);
-  for (const executor::ExchangeWords& layer : moved) {
-    LayerTraffic& traffic = report.layers.emplace_back();
-    traffic.pushed_bytes = layer.pushed_bytes;
-    traffic.pulled_bytes = layer.pulled_bytes;
+  report.layers.resize(words.size());
+  const std::vector<StoreTraffic> moved = store->traffic();
+  for (std::size_t range = 0; range < moved.size(); ++range) {
+    LayerTraffic& layer = report.layers[range / static_cast<std::size_t>(config.nodes)];
+    layer.pushed_bytes += moved[range].pushed_bytes;
+    layer.pulled_bytes += moved[range].pulled_bytes;
   }
   std::vector<std::uint64_t> counted(lags.size());
   lags.copy_out(counted);

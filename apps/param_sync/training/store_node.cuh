@@ -38,6 +38,7 @@ class StoreNode final : public Node::Impl {
   NodeState state_of(std::uint64_t step);
 
  private:
+  std::size_t chosen_floats() const { return plan.codec.share == 0 ? 1 : plan.layout.parameters(); }
   std::size_t range_count() const { return plan.layout.layers.size() * static_cast<std::size_t>(config.nodes); }
   Range part_of(int layer, int part) const;
   void compare_settings();
@@ -59,6 +60,8 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer
   gpusock::DeviceBuffer<std::uint32_t> first_parts;      ///< by owner, and how many parts there are
   gpusock::DeviceBuffer<OwnersLags> of_owners;           ///< by owner
+  gpusock::DeviceBuffer<float> withheld, chosen;         ///< see Withheld, of all parameters
+  gpusock::DeviceBuffer<std::uint32_t> chosen_rows;      ///< likewise
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks

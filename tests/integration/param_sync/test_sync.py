@@ -134,6 +134,28 @@ class Sync(Runs):
             self.assertAlmostEqual(one, other, delta=1e-4)
         self.assertGreater(max(abs(one - other) for one, other in zip(by["bsp"], by["every:2"])), 1e-3)
 
+    def test_codecs_move_the_bytes_that_they_promise(self):
+        """On any link, and all ranks have the same weights. With bsp they are the same in each run."""
+        words = {"fp32": lambda n: n, "bf16": lambda n: -(-n // 2), "fp16": lambda n: -(-n // 2), "int8": lambda n: -(-n // 64) + -(-n // 4),
+                 "top:0.05": lambda n: 2 * max(1, int(0.05 * n)), "random:0.05": lambda n: 2 * max(1, int(0.05 * n))}
+        nodes, hashes = 3, []
+        for push, pull in (("fp32", "fp32"), ("bf16", "fp32"), ("fp16", "bf16"), ("int8", "int8"), ("top:0.05", "fp32"), ("random:0.05", "fp16")):
+            codec = ("--nodes", nodes, "--sync", "bsp", "--codec", f"{push},{pull}", "--in-process")
+            report = results(*SMALL, *codec)
+            self.assertTrue(report["same_weights"])
+            self.assertEqual(results(*SMALL, *codec, "--link", "tcp")["losses"], report["losses"], codec)
+            hashes.append(report["weights_hash"])
+            for layer in report["layers"]:
+                size = layer["parameters"]
+                parts = [size * (i + 1) // nodes - size * i // nodes for i in range(nodes)]
+                times = report["steps"] * nodes
+                self.assertEqual(layer["pushed_bytes"], times * sum(24 + 4 * words[push](part) for part in parts), codec)
+                self.assertEqual(layer["pulled_bytes"], times * sum(24 + 8 * nodes + 4 * words[pull](part) for part in parts), codec)
+        self.assertEqual(len(set(hashes)), len(hashes))
+        self.assertEqual(hashes[0], results(*SMALL, "--nodes", nodes, "--serial")["weights_hash"])
+        lossy = ("--nodes", nodes, "--sync", "bsp", "--codec", "top:0.05", "--no-error-feedback", "--in-process")
+        self.assertNotEqual(results(*SMALL, *lossy)["weights_hash"], hashes[4])
+
     @needs_processes
     def test_processes_equal_serial(self):
         serial = results(*SMALL, "--nodes", 3, "--serial")
@@ -193,7 +215,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_other_settings_are_refused_by_name(self):
-        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--sync", "ssp:1"), ("--sync", "ssp:1", "--stale-lr"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
+        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--sync", "ssp:1"), ("--sync", "ssp:1", "--stale-lr"), "--sync"), (("--sync", "bsp"), ("--sync", "bsp", "--codec", "bf16"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
             peers = ",".join(support.own_addresses(2))
             nodes = [self.start(*SMALL, "--sync", "bsp", *options, "--rank", rank, "--peers", peers, "--timeout", 10)
                      for rank, options in enumerate((one, other))]
@@ -240,6 +262,10 @@ class Sync(Runs):
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),
                               (("--sync", "ssp:1", "--outer", "nesterov"), "--outer needs"), (("--sync", "every:2", "--outer", "nesterov:0,0"), "nesterov:0,0' is neither"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
+                              (("--codec", "bf16"), "--codec needs --sync"), (("--sync", "bsp", "--codec", "int4"), "'int4' is neither PUSH nor PUSH,PULL"),
+                              (("--sync", "bsp", "--codec", "top:0.5"), "'top:0.5' is neither"), (("--sync", "bsp", "--codec", "bf16,top:0.1"), "'bf16,top:0.1' is neither"),
+                              (("--sync", "bsp", "--codec", "bf16", "--serial"), "so it takes no --codec"),
+                              (("--sync", "bsp", "--codec", "bf16", "--no-error-feedback"), "--no-error-feedback needs"), (("--no-error-feedback",), "--no-error-feedback needs"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
                               (("--sync", "bsp", "--history", "h", "--json", "h"), "--json and --history name the same file")):
             status, out, err = run(*SMALL, "--nodes", 2, *options)

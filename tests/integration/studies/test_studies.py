@@ -50,6 +50,14 @@ class Studies(unittest.TestCase):
         self.assertLess(7 * found["average", 8]["bytes"], found["average", 1]["bytes"])
         self.assertLess(abs(found["average", 8]["test_loss"] - found["bsp", 1]["test_loss"]), 0.1)
 
+    def test_fewer_bytes_teach_as_much(self):
+        found = {row["codec"]: row for row in self.results_of("compression")}
+        for codec, share in (("bf16", 0.51), ("int8", 0.27), ("top:0.01", 0.03)):
+            self.assertLess(found[codec]["bytes"], share * found["fp32"]["bytes"])
+            self.assertGreater(found[codec]["accuracy"], found["fp32"]["accuracy"] - 0.01, codec)
+        for codec in ("top:0.01", "random:0.01"):
+            self.assertLess(1.2 * found[codec]["loss"], found[f"{codec}, others lost"]["loss"])
+
     def test_who_does_not_wait_does_more_steps(self):
         found = {row["sync"]: row for row in self.results_of("stragglers")}
         self.assertGreater(found["async"]["steps"], found["ssp:4"]["steps"])
