@@ -17,6 +17,7 @@ struct Update {
   float momentum = 0;       ///< the share of its velocity that a weight keeps
   float scale = 1;          ///< factor of the sum: 1 / ranks makes it the mean
   bool nesterov = false;    ///< see nesterov_sgd()
+  float l1 = 0;             ///< see proximal()
 
   /// SGD: velocity = momentum * velocity + scale * sum; weight -= learning_rate * velocity. Velocities begin at 0.
   static constexpr Update sgd(float learning_rate, float momentum = 0, float scale = 1) {
@@ -26,6 +27,11 @@ struct Update {
   /// velocity.
   static constexpr Update nesterov_sgd(float learning_rate, float momentum, float scale = 1) {
     return {learning_rate, momentum, scale, true};
+  }
+  /// Proximal gradient descent, for a loss with l1 times the sum of all weights' absolute values: as sgd(); then a
+  /// weight goes towards 0 by learning_rate * l1, and not beyond. So weights that do not matter are 0.
+  static constexpr Update proximal(float learning_rate, float l1, float scale = 1) {
+    return {learning_rate, 0, scale, false, l1};
   }
   /// weight += sum.
   static constexpr Update add() { return {-1, 0, 1}; }

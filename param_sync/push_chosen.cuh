@@ -1,6 +1,7 @@
 #pragma once
-/// @file A push of the rows that matter most, which keeps the others for later pushes (error feedback: Stich et al.,
-/// "Sparsified SGD with memory", NeurIPS 2018). For sources that are compiled for the device.
+/// @file Pushes of the rows that matter: of the largest ones, which keeps the others for later pushes (error feedback:
+/// Stich et al., "Sparsified SGD with memory", NeurIPS 2018), and of those that are not 0. For sources that are
+/// compiled for the device.
 
 #include "param_sync/codec/largest.cuh"
 #include "param_sync/codec/own_share.cuh"
@@ -31,9 +32,24 @@ struct Choosing {
   bool keeps_others = true;         ///< false: what is not pushed is lost, as if its gradient were 0
 };
 
+namespace store {
+
+/// The size by which rows are compared: 0 if a row is 0.
+__device__ inline float size_of_row(const float* row, std::uint64_t floats) {
+  if (floats == 1) return *row;  // its square might be too small for a float
+  float sum = 0;
+  for (std::uint64_t i = 0; i < floats; ++i) sum += row[i] * row[i];
+  return sum;
+}
+
+/// True if a push of all rows of a range takes fewer bytes than one of so many, with their numbers.
+__device__ inline bool takes_all(std::uint64_t rows, std::uint64_t chosen) { return rows <= 2 * chosen; }
+
+}  // namespace store
+
 /// Adds gradients of a range to what earlier calls have not pushed, and pushes the rows of the sum that are chosen, as
-/// push_rows() does. The others stay in `withheld`. To push all of it, before a training ends for example, choose as
-/// many rows as the range has. Rounding of StoreOptions::push_format is not kept.
+/// push_rows() does. Rows that are 0 are not pushed. The others stay in `withheld`. To push all of it, before a
+/// training ends for example, choose as many rows as the range has. Rounding of StoreOptions::push_format is not kept.
 ///
 /// A block of threads calls it. Blocks of fewer than 256 threads choose more slowly.
 ///
@@ -52,7 +68,7 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
   });
   block.sync();
   const auto forget = [&](std::uint64_t i) { withheld.sum[i] = 0; };
-  if (rows <= 2 * std::uint64_t{choosing.rows_max}) {  // the numbers of more rows may take more bytes than the others
+  if (store::takes_all(rows, choosing.rows_max)) {
     const int error = push(block, handle, range, withheld.sum, until);
     for_own_share(floats, forget);
     block.sync();
@@ -60,16 +76,12 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
   }
   const std::uint64_t step = worker.clock_of(range) * static_cast<std::uint64_t>(worker.ranks) +
                              static_cast<std::uint64_t>(worker.rank);
-  const auto size_of_row = [&](std::uint32_t row) {
-    float sum = row_floats == 1 ? withheld.sum[row] : 0;  // its square might be too small for a float
-    for (std::uint64_t i = 0; row_floats != 1 && i < row_floats; ++i) {
-      const float value = withheld.sum[row * row_floats + i];
-      sum += value * value;
-    }
-    return choosing.choice == Choice::random && sum != 0 ? codec::random_number(row, step) : sum;
+  const auto size_of = [&](std::uint32_t row) {
+    const float size = store::size_of_row(withheld.sum + row * row_floats, row_floats);
+    return choosing.choice == Choice::random && size != 0 ? codec::random_number(row, step) : size;
   };
   const std::uint32_t chosen = codec::take_largest(
-      static_cast<std::uint32_t>(rows), choosing.rows_max, size_of_row, [&](std::uint32_t row, std::uint32_t at) {
+      static_cast<std::uint32_t>(rows), choosing.rows_max, size_of, [&](std::uint32_t row, std::uint32_t at) {
         withheld.rows[at] = row;
         for (std::uint64_t i = 0; i < row_floats; ++i) {
           withheld.floats[at * row_floats + i] = withheld.sum[row * row_floats + i];
@@ -78,6 +90,32 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
       });
   block.sync();
   return push_rows(block, handle, range, withheld.rows, chosen, withheld.floats, until);
+}
+
+/// Pushes the rows of a range that are not 0; all of them if that takes fewer bytes. So a kernel that sets gradients to
+/// 0 which change nothing has a filter, such as the KKT filter of the parameter server (Li et al., OSDI 2014). It is a
+/// push of the range in any case.
+///
+/// `rows`: memory for as many numbers as the range has rows, `floats`: for half of its floats. All threads of the block
+/// share both. A block of threads calls it. Errors: those of push_chosen().
+__device__ inline int push_nonzero(const cooperative_groups::thread_block& block, const StoreHandle& handle,
+                                   unsigned range, const float* gradients, std::uint32_t* rows, float* floats,
+                                   gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  const store::Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const std::uint64_t row_floats = worker.row_floats, all = worker.ranges[range].floats / row_floats;
+  if (all > ~std::uint32_t{0}) return -EINVAL;
+  const auto count = static_cast<std::uint32_t>(all);
+  const std::uint32_t chosen = codec::take_largest(
+      count, count, [&](std::uint32_t row) { return store::size_of_row(gradients + row * row_floats, row_floats); },
+      [&](std::uint32_t row, std::uint32_t at) { rows[at] = row; });
+  block.sync();
+  if (store::takes_all(all, chosen)) return push(block, handle, range, gradients, until);
+  for_own_share(chosen * row_floats,
+                [&](std::uint64_t i) { floats[i] = gradients[rows[i / row_floats] * row_floats + i % row_floats]; });
+  block.sync();
+  return push_rows(block, handle, range, rows, chosen, floats, until);
 }
 
 }  // namespace param_sync

@@ -3,7 +3,10 @@
 
 #include "param_sync/executor/executor.hpp"
 #include "param_sync/group.hpp"
+#include "param_sync/parameters.hpp"
 #include "param_sync/schedule/schedule.hpp"
+#include "param_sync/update/sgd.hpp"
+#include "param_sync/wire/hash.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -47,6 +50,18 @@ struct Measured {
   gpusock::DeviceBuffer<float> data;
   gpusock::Mapped<float> seconds;  ///< times of the small scheme by size, then of the large one
 };
+
+/// The update as kernels have it.
+inline Sgd sgd_of(const Update& update) {
+  return Sgd::of({update.learning_rate, update.momentum, update.scale, update.nesterov, update.l1});
+}
+
+/// A hash that differs (except by chance) for other updates.
+inline std::uint64_t hash_of(const Update& update) {
+  const float numbers[] = {update.learning_rate, update.momentum, update.scale, static_cast<float>(update.nesterov),
+                           update.l1};
+  return fnv1a(numbers, sizeof numbers);
+}
 
 /// True if "auto" may choose between two schemes.
 inline bool has_choice(const GroupOptions& options) { return options.all_reduce == "auto" && !options.deterministic; }

@@ -17,10 +17,7 @@ std::size_t checked_size(std::span<const float> initial, executor::Executor& exe
 
 /// A hash that differs (except by chance) if ranks use other Parameters, other initial values or another update.
 std::uint32_t tag_of(std::span<const float> initial, const Update& update, std::uint32_t number) {
-  std::uint64_t hash = fnv1a(&number, sizeof number);
-  for (const float value : {update.learning_rate, update.momentum, update.scale, static_cast<float>(update.nesterov)}) {
-    hash = fnv1a(&value, sizeof value, hash);
-  }
+  std::uint64_t hash = fnv1a(&number, sizeof number, hash_of(update));
   hash = fnv1a(initial.data(), initial.size_bytes(), hash);
   return static_cast<std::uint32_t>(hash ^ hash >> 32);
 }
@@ -34,7 +31,7 @@ struct Parameters::Impl {
         part(of.part(group.rank, size)),
         tag(tag_of(initial, update, group.parameters_made++)),
         weights(group.context, std::max<std::size_t>(1, part.end - part.begin)),
-        made(Sgd::of({update.learning_rate, update.momentum, update.scale, update.nesterov})),
+        made(sgd_of(update)),
         states(group.context, state_floats(made, weights.size())) {
     if (part.begin != part.end) weights.copy_in(initial.subspan(part.begin, part.end - part.begin));
     states.copy_in(std::vector<float>(states.size()));

@@ -51,15 +51,12 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
                                    static_cast<std::uint64_t>(options.push_format),
                                    static_cast<std::uint64_t>(options.pull_format)};
   const std::uint64_t clock = options.clock.index();
-  std::uint64_t hash = fnv1a(numbers, sizeof numbers);
+  std::uint64_t hash = fnv1a(numbers, sizeof numbers, hash_of(options.update));
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
-  for (const float value :
-       {options.update.learning_rate, options.update.momentum, options.update.scale, options.correction.compensation,
-        static_cast<float>(options.correction.divides_by_lag), static_cast<float>(options.update.nesterov)}) {
-    hash = fnv1a(&value, sizeof value, hash);
-  }
+  const float of_late[] = {options.correction.compensation, static_cast<float>(options.correction.divides_by_lag)};
+  hash = fnv1a(of_late, sizeof of_late, hash);
   for (const std::vector<float>& weights : initial) {
     const std::uint64_t count = weights.size();
     hash = fnv1a(&count, sizeof count, hash);
@@ -319,8 +316,7 @@ struct Store::Impl {
 
   void start_server() {
     serves = true;
-    const Update& of = options.update;
-    const Sgd update = Sgd::of({of.learning_rate, of.momentum, of.scale, of.nesterov});
+    const Sgd update = sgd_of(options.update);
     const auto launch = [&](const auto& clock) {
       gpusock::launch(group.context, {.block = kThreads, .stream = &stream},
                       store::run_server<std::decay_t<decltype(clock)>>, server(), clock, update);

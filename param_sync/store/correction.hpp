@@ -32,6 +32,7 @@ class SinglePush {
       : update_(update), compensation_(correction.compensation * update.scale * static_cast<float>(ranks)) {
     const float lag = ranks == 1 ? 0 : static_cast<float>(missed) / static_cast<float>(ranks - 1);
     if (correction.divides_by_lag && lag > 1) update_.scale /= lag;
+    update_.l1 /= static_cast<float>(ranks);  // it is of a step of all ranks
   }
 
   /// `read`: the weight as the worker has read it; null without a compensation.

@@ -13,6 +13,7 @@ struct UpdateSettings {
   float momentum = 0;       ///< share of the last update that is kept; 0: none
   float scale = 0;          ///< 1 / samples of a step: makes the sum the gradient of the mean loss
   bool nesterov = false;    ///< momentum is Nesterov's
+  float l1 = 0;             ///< weight of the L1 norm in the loss; 0: it has none
 };
 
 /// The state of one parameter. Float k lies `stride` floats after float k - 1: memory holds the first floats of all

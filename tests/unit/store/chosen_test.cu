@@ -60,6 +60,10 @@ class Chooser {
   void start(unsigned threads = 3) {
     gpusock::launch(rank_.context, {.block = threads, .stream = &stream_}, push_all_chosen, job_);
   }
+  template <class Kernel>
+  void start_with(Kernel kernel) {
+    gpusock::launch(rank_.context, {.block = 3, .stream = &stream_}, kernel, job_);
+  }
   void wait() {
     stream_.synchronize();
     ASSERT_EQ(result_[0], 0);
@@ -176,6 +180,37 @@ TEST(Chosen, WithoutFeedbackTheOthersAreLost) {
   std::vector<float> weights = stores[0].weights_now();
   EXPECT_NE(weights, sum_of(gradients_of(0, 3)));
   EXPECT_LE(std::count_if(weights.begin(), weights.end(), [](float weight) { return weight != 0; }), 3 * 4 * 2);
+}
+
+__global__ void push_those_that_are_not_zero(ChosenJob job) {
+  *job.result = param_sync::push_nonzero(gpusock::this_block(), job.store, 0, job.gradients, job.withheld.rows,
+                                         job.withheld.floats);
+}
+
+/// Of few rows their numbers go with them. Of many, all rows go without. Either way it is one push of the range.
+TEST(Chosen, RowsThatAreNotZeroArePushed) {
+  for (const std::size_t apart : {std::size_t{1}, std::size_t{2}, std::size_t{3}, kRowCount}) {
+    Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+    std::vector<float> gradients(kRowCount * kOfRow);
+    for (std::size_t row = 0; row < kRowCount; row += apart) gradients[row * kOfRow + row % 2] = -1.5f;
+    Chooser chooser(stores[1], gradients, gradients.size(), {});
+    chooser.start_with(push_those_that_are_not_zero);
+    chooser.wait();
+    EXPECT_EQ(stores[1].weights_now(), gradients) << apart;
+    const std::size_t rows = (kRowCount + apart - 1) / apart;
+    EXPECT_EQ(stores[1].store->traffic()[0].pushed_bytes, 24 + 4 * (2 * rows >= kRowCount ? kRowCount * 2 : rows * 3));
+  }
+}
+
+TEST(Chosen, APushOfNothingIsAPush) {
+  Stores stores({.clock = Bsp(), .row_floats = kOfRow}, kZeros);
+  std::vector<std::unique_ptr<Chooser>> choosers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    choosers.push_back(std::make_unique<Chooser>(stores[rank], kZeros[0], kZeros[0].size(), Choosing{}));
+    choosers.back()->start_with(push_those_that_are_not_zero);
+  }
+  for (const auto& chooser : choosers) chooser->wait();
+  EXPECT_EQ(stores[2].weights_now(), kZeros[0]) << "and no rank waits for another one's push";
 }
 
 /// Floats whose squares are too small for a float are chosen by their size, too.

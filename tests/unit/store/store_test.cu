@@ -157,6 +157,27 @@ TEST(Stores, EachRankHasItsVelocity) {
   EXPECT_EQ(weight_after({.clock = Ssp{9}, .update = update}), -(2 * (1 + 1.5f + 1.75f) + 1));
 }
 
+/// A weight after one bulk-synchronous step in which each of three ranks pushes 1.
+float weight_after_step(const Update& update) {
+  Stores stores({.clock = Bsp(), .update = update}, {std::vector<float>(11)});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    stores[rank].job.adds_ones = true;
+    stores[rank].train(1);
+  }
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(stores[rank].wait(), 0);
+  return stores[0].weights_now()[0];
+}
+
+/// With an L1 norm in the loss a step of all ranks ends nearer to 0, and not beyond. A push by itself has a rank's
+/// part.
+TEST(Stores, AnL1NormTakesWeightsToZero) {
+  EXPECT_EQ(weight_after_step(Update::proximal(1, 0.75f)), -3 + 0.75f);
+  EXPECT_EQ(weight_after_step(Update::proximal(1, 0.75f, -1)), 3 - 0.75f);
+  EXPECT_EQ(weight_after_step(Update::proximal(1, 4)), 0);
+  EXPECT_EQ(weight_after({.clock = Async(), .update = Update::proximal(1, 0.75f)}), -7 * (1 - 0.25f));
+  EXPECT_EQ(weight_after({.clock = Async(), .update = Update::proximal(1, 4)}), 0);
+}
+
 /// Before rank 0 pushes, each of the others has pushed three times since rank 0 has read.
 TEST(Stores, ALatePushIsDividedByItsLag) {
   const Update update = Update::sgd(1.0f);

@@ -1,0 +1,349 @@
+// Logistic regression with an L1 norm, whose weights are mostly 0, through a parameter server: ranks keep samples of
+// their own, push gradients when they have them, and push no gradient that would leave a weight at 0 (the KKT filter of
+// Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014).
+//
+// A sample has a label, 1 or -1, and some features. The loss is the mean of log(1 + exp(-label * (weights . features)))
+// over all samples, plus l1 times the sum of the weights' absolute values.
+#include "program/arguments.hpp"
+#include "program/environment.hpp"
+#include "program/run.hpp"
+
+#include "param_sync/push_chosen.cuh"
+#include "param_sync/store.cuh"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+/// Lists of entries, one after the other: of each sample its features, or of each feature its samples.
+struct Lists {
+  std::vector<std::uint32_t> begin{0};  ///< of each list, and after the last one
+  std::vector<std::uint32_t> entries;
+  std::vector<float> values;
+};
+
+struct Samples {
+  std::vector<float> labels;
+  Lists features;  ///< of each sample
+};
+
+struct Options {
+  int ranks = 4;
+  std::uint32_t samples = 40'000, features = 2'000;
+  std::uint64_t seed = 1;
+  int steps = 300;
+  double l1 = 0.0005, rate = 200, filter = 0.7;
+  std::string clock = "bsp";
+};
+
+/// Random samples: those of a rank, or all if there is one rank. A few weights of the truth are not 0, and early
+/// features are in more samples than late ones.
+Samples make_samples(const Options& options, int rank, int ranks) {
+  constexpr int kFeatures = 10;         // of a sample
+  constexpr std::uint32_t kOneOf = 20;  // features matter
+  std::mt19937_64 random(options.seed);
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> uniform;
+  std::vector<float> truth(options.features);
+  for (std::uint32_t i = 0; i < options.features; i += kOneOf) truth[i] = 15 * normal(random);
+  Samples made;
+  for (std::uint32_t i = 0; i < options.samples; ++i) {
+    std::uint32_t features[kFeatures];
+    float values[kFeatures], product = 0;
+    for (int k = 0; k < kFeatures; ++k) {
+      const float where = uniform(random);
+      features[k] = std::min(options.features - 1,
+                             static_cast<std::uint32_t>(where * where * static_cast<float>(options.features)));
+      values[k] = normal(random) / std::sqrt(static_cast<float>(kFeatures));
+      product += truth[features[k]] * values[k];
+    }
+    const float label = uniform(random) < 1 / (1 + std::exp(-product)) ? 1.0f : -1.0f;
+    if (i % static_cast<std::uint32_t>(ranks) != static_cast<std::uint32_t>(rank)) continue;
+    made.labels.push_back(label);
+    made.features.entries.insert(made.features.entries.end(), features, features + kFeatures);
+    made.features.values.insert(made.features.values.end(), values, values + kFeatures);
+    made.features.begin.push_back(static_cast<std::uint32_t>(made.features.entries.size()));
+  }
+  return made;
+}
+
+/// The same numbers, by feature.
+Lists by_feature(const Lists& samples, std::uint32_t features) {
+  Lists made;
+  made.begin.assign(features + 1, 0);
+  for (const std::uint32_t feature : samples.entries) ++made.begin[feature + 1];
+  for (std::uint32_t i = 0; i < features; ++i) made.begin[i + 1] += made.begin[i];
+  std::vector<std::uint32_t> next(made.begin.begin(), made.begin.end() - 1);
+  made.entries.resize(samples.entries.size());
+  made.values.resize(samples.entries.size());
+  for (std::uint32_t sample = 0; sample + 1 < samples.begin.size(); ++sample) {
+    for (std::uint32_t k = samples.begin[sample]; k < samples.begin[sample + 1]; ++k) {
+      const std::uint32_t at = next[samples.entries[k]]++;
+      made.entries[at] = sample;
+      made.values[at] = samples.values[k];
+    }
+  }
+  return made;
+}
+
+double objective(const Samples& samples, const std::vector<float>& weights, double l1) {
+  double loss = 0;
+  for (std::size_t i = 0; i < samples.labels.size(); ++i) {
+    double product = 0;
+    for (std::uint32_t k = samples.features.begin[i]; k < samples.features.begin[i + 1]; ++k) {
+      product += double{weights[samples.features.entries[k]]} * samples.features.values[k];
+    }
+    loss += std::log1p(std::exp(-samples.labels[i] * product));
+  }
+  double norm = 0;
+  for (const float weight : weights) norm += std::fabs(weight);
+  return loss / static_cast<double>(samples.labels.size()) + l1 * norm;
+}
+
+/// Lists in device memory, for kernels.
+struct View {
+  const std::uint32_t* begin;
+  const std::uint32_t* entries;
+  const float* values;
+};
+
+template <class T>
+gpusock::DeviceBuffer<T> in_device(gpusock::Context& context, const std::vector<T>& values) {
+  gpusock::DeviceBuffer<T> made(context, values.size());
+  made.copy_in(values);
+  return made;
+}
+
+struct DeviceLists {
+  DeviceLists(gpusock::Context& context, const Lists& lists)
+      : begin(in_device(context, lists.begin)),
+        entries(in_device(context, lists.entries)),
+        values(in_device(context, lists.values)) {}
+  View view() const { return {begin.data(), entries.data(), values.data()}; }
+  gpusock::DeviceBuffer<std::uint32_t> begin, entries;
+  gpusock::DeviceBuffer<float> values;
+};
+
+/// What a rank's kernel has, by value. Pointers point to device memory.
+struct Job {
+  param_sync::StoreHandle store;
+  View by_sample, by_feature;
+  const float* labels = nullptr;
+  std::uint32_t samples = 0, samples_of_all = 0;
+  std::uint32_t ranges = 0, features = 0;  ///< features of a range
+  float filtered = 0;                      ///< a weight of 0 has no push of a gradient up to this size
+  int steps = 0;
+  float *weights = nullptr, *gradients = nullptr, *factors = nullptr, *pushed = nullptr;
+  std::uint32_t* rows = nullptr;
+  std::uint64_t* count = nullptr;  ///< mapped: gradients that were pushed
+  int* error = nullptr;            ///< mapped
+};
+
+/// The derivative of this rank's part of the loss, by a weight.
+__device__ float gradient_of(const Job& job, std::uint32_t feature) {
+  float gradient = 0;
+  for (std::uint32_t k = job.by_feature.begin[feature]; k < job.by_feature.begin[feature + 1]; ++k) {
+    gradient += job.factors[job.by_feature.entries[k]] * job.by_feature.values[k];
+  }
+  const float weight = job.weights[feature];
+  if (weight == 0) return fabsf(gradient) <= job.filtered ? 0 : gradient;
+  return gradient != 0 ? gradient : FLT_MIN;  // so that it is pushed: with ssp and async an owner then takes the norm
+}
+
+__global__ void descend(Job job) {
+  const auto block = gpusock::this_block();
+  int error = 0;
+  std::uint64_t count = 0;
+  for (int step = 0; step <= job.steps && error == 0; ++step) {
+    for (std::uint32_t range = 0; range < job.ranges && error == 0; ++range) {
+      error = param_sync::pull(block, job.store, range, job.weights + range * job.features);
+    }
+    if (step == job.steps) break;  // the last weights
+    for (std::uint32_t i = threadIdx.x; i < job.samples; i += blockDim.x) {
+      float product = 0;
+      for (std::uint32_t k = job.by_sample.begin[i]; k < job.by_sample.begin[i + 1]; ++k) {
+        product += job.weights[job.by_sample.entries[k]] * job.by_sample.values[k];
+      }
+      const float label = job.labels[i];
+      job.factors[i] = -label / (1 + expf(label * product)) / static_cast<float>(job.samples_of_all);
+    }
+    block.sync();
+    for (std::uint32_t range = 0; range < job.ranges && error == 0; ++range) {
+      for (std::uint32_t i = threadIdx.x; i < job.features; i += blockDim.x) {
+        job.gradients[i] = gradient_of(job, range * job.features + i);
+        count += job.gradients[i] != 0 ? 1 : 0;
+      }
+      block.sync();
+      error = param_sync::push_nonzero(block, job.store, range, job.gradients, job.rows, job.pushed);
+    }
+  }
+  job.count[threadIdx.x] = count;
+  if (threadIdx.x == 0) *job.error = error;
+}
+
+constexpr unsigned kThreads = 32;
+
+/// A rank, whose kernel runs in this process.
+class Rank {
+ public:
+  Rank(const Options& options, int rank)
+      : options_(options),
+        own_(make_samples(options, rank, options.ranks)),
+        by_sample_(context_, own_.features),
+        by_feature_(context_, by_feature(own_.features, features())),
+        labels_(in_device(context_, own_.labels)),
+        weights_(context_, features()),
+        gradients_(context_, features()),
+        factors_(context_, own_.labels.size()),
+        pushed_(context_, features()),
+        rows_(context_, features()),
+        group_(context_, rank, options.ranks) {
+    address = group_.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
+    param_sync::StoreOptions of_store;
+    of_store.clock = param_sync::clock_of(options.clock);
+    of_store.update = param_sync::Update::proximal(static_cast<float>(options.rate), static_cast<float>(options.l1));
+    const std::vector<std::vector<float>> zero(static_cast<std::size_t>(options.ranks), std::vector<float>(of_range()));
+    store_ = std::make_unique<param_sync::Store>(group_, zero, of_store);
+  }
+
+  void run(const std::vector<gpusock::Endpoint>& addresses) {
+    group_.connect(addresses);
+    Job job;
+    job.store = store_->start();
+    job.by_sample = by_sample_.view();
+    job.by_feature = by_feature_.view();
+    job.labels = labels_.data();
+    job.samples = static_cast<std::uint32_t>(own_.labels.size());
+    job.samples_of_all = options_.samples;
+    job.ranges = static_cast<std::uint32_t>(options_.ranks);
+    job.features = of_range();
+    // If all ranks keep theirs, the sum is less than l1, and the weight stays 0.
+    job.filtered = static_cast<float>(options_.filter * options_.l1 / options_.ranks);
+    job.steps = options_.steps;
+    job.weights = weights_.data();
+    job.gradients = gradients_.data();
+    job.factors = factors_.data();
+    job.pushed = pushed_.data();
+    job.rows = rows_.data();
+    job.count = count_.data();
+    job.error = error_.data();
+    gpusock::launch(context_, {.block = kThreads, .stream = &stream_}, descend, job);
+    stream_.synchronize();
+    store_->check();
+    group_.wait(group_.barrier());
+    store_->stop();
+  }
+
+  std::vector<float> weights() const {
+    std::vector<float> all(features());
+    weights_.copy_out(all);
+    return all;
+  }
+  std::uint64_t pushed_gradients() const {
+    std::uint64_t sum = 0;
+    for (unsigned i = 0; i < kThreads; ++i) sum += count_[i];
+    return sum;
+  }
+  std::uint64_t pushed_bytes() const {
+    std::uint64_t sum = 0;
+    for (const param_sync::StoreTraffic& range : store_->traffic()) sum += range.pushed_bytes;
+    return sum;
+  }
+
+  gpusock::Endpoint address;
+
+ private:
+  /// Features are divided evenly among as many ranges as there are ranks.
+  std::uint32_t of_range() const {
+    const auto ranks = static_cast<std::uint32_t>(options_.ranks);
+    return (options_.features + ranks - 1) / ranks;
+  }
+  std::uint32_t features() const { return of_range() * static_cast<std::uint32_t>(options_.ranks); }
+
+  const Options& options_;
+  Samples own_;
+  gpusock::Context context_;
+  gpusock::Stream stream_{context_};
+  DeviceLists by_sample_, by_feature_;
+  gpusock::DeviceBuffer<float> labels_, weights_, gradients_, factors_, pushed_;
+  gpusock::DeviceBuffer<std::uint32_t> rows_;
+  gpusock::Mapped<std::uint64_t> count_{context_, kThreads};
+  gpusock::Mapped<int> error_{context_, 1};
+  param_sync::Group group_;
+  std::unique_ptr<param_sync::Store> store_;
+};
+
+int train(const Options& options) {
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<gpusock::Endpoint> addresses;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    ranks.push_back(std::make_unique<Rank>(options, rank));
+    addresses.push_back(ranks.back()->address);
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (const auto& rank : ranks) {
+      threads.emplace_back([&] {
+        try {
+          rank->run(addresses);
+        } catch (const gpusock::Error& error) {
+          std::cerr << "sparse_regression: " << error.what() << '\n';
+          std::_Exit(gpusock::program::kFailure);  // other ranks may wait for this one
+        }
+      });
+    }
+  }
+  std::uint64_t gradients = 0, bytes = 0;
+  for (const auto& rank : ranks) gradients += rank->pushed_gradients(), bytes += rank->pushed_bytes();
+  const std::vector<float> weights = ranks[0]->weights();
+  const double all = static_cast<double>(weights.size()) * options.steps * options.ranks;
+  char text[200];
+  std::snprintf(
+      text, sizeof text,
+      "objective %.6f, %d of %d weights are not 0\npushed %.2f %% of all gradients, %.2f %% of the bytes\n",
+      objective(make_samples(options, 0, 1), weights, options.l1),
+      static_cast<int>(std::count_if(weights.begin(), weights.end(), [](float weight) { return weight != 0; })),
+      static_cast<int>(weights.size()), 100 * static_cast<double>(gradients) / all,
+      100 * static_cast<double>(bytes) / (all * sizeof(float)));
+  gpusock::program::print(text);
+  return gpusock::program::kSuccess;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  gpusock::program::Arguments arguments(
+      "Logistic regression whose weights are mostly 0, through a parameter server (docs/stores.md).");
+  arguments.number("--ranks", options.ranks, "Threads of this process, each with a context", 1, 16);
+  arguments.number("--samples", options.samples, "Random ones, of all ranks", 16u, 1u << 24);
+  arguments.number("--features", options.features, "Of which a twentieth matter", 16u, 1u << 24);
+  arguments.number("--seed", options.seed, "Of the samples", std::uint64_t{0}, ~std::uint64_t{0});
+  arguments.number("--steps", options.steps, "Of each rank", 1, 1 << 20);
+  arguments.number("--l1", options.l1, "Weight of the L1 norm", 0.0, 1e3);
+  arguments.number("--lr", options.rate, "Learning rate", 1e-6, 1e6);
+  arguments.number("--filter", options.filter,
+                   "A weight of 0 has no push of gradients up to so many times l1 / ranks; 0: all are pushed", 0.0,
+                   1.0);
+  arguments.text("--clock", options.clock, "Which weights a rank may read: bsp, ssp:S or async")
+      .check([](const std::string& text) {
+        try {
+          param_sync::clock_of(text);
+          return std::string();
+        } catch (const gpusock::Error&) {
+          return "'" + text + "' is none of bsp, ssp:S (weights miss at most S pushes of each rank) and async";
+        }
+      });
+  arguments.check(gpusock::program::problem_of_environment);
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  return gpusock::program::run("sparse_regression", [&] { return train(options); });
+}
