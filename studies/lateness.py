@@ -1,0 +1,42 @@
+"""Late pushes, corrected: staleness-aware async-SGD (Zhang et al., IJCAI 2016) and DC-ASGD (Zheng et al., ICML 2017)."""
+from study import median, table
+
+TITLE = "Where late pushes do harm, an owner that divides them by their lag does less"
+ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 8 nodes with 32 samples a step each, `--sync async`, no momentum, one epoch. Virtual time: half of each step is a random time with an exponential distribution. "
+           "`--stale-lr` divides a push by how many pushes each other node has made since the pull, if that is more than 1. Loss: the mean of the last 30 steps. Medians of five seeds.")
+RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+WAYS = {"async": ("--sync", "async"), "--stale-lr": ("--sync", "async", "--stale-lr"), "--delay-compensation 0.5": ("--sync", "async", "--delay-compensation", 0.5),
+        "--delay-compensation 2": ("--sync", "async", "--delay-compensation", 2), "bsp": ("--sync", "bsp")}
+SEEDS = (1, 2, 3, 4, 5)
+LAST = 30
+
+
+def run(lab):
+    rates = (0.8,) if lab.quick else RATES
+    ways = ("async", "--stale-lr") if lab.quick else WAYS
+    seeds = SEEDS[:3] if lab.quick else SEEDS
+    base = ("--nodes", 8, "--batch", 32, "--epochs", 1, "--momentum", 0, "--delays", "exponential")
+    done = lab.train_all({(way, rate, seed): (*base, "--lr", rate, "--seed", seed, *WAYS[way]) for way in ways for rate in rates for seed in seeds})
+    found = []
+    for way in ways:
+        for rate in rates:
+            results = [done[way, rate, seed] for seed in seeds]
+            found.append({"way": way, "rate": rate, "loss": median([last(result["losses"]) for result in results]), "accuracy": median([result["accuracy"] for result in results])})
+    return found
+
+
+def last(losses):
+    """The mean loss of the last steps."""
+    steps = losses[-LAST:]
+    return None if None in steps else round(sum(steps) / len(steps), 4)
+
+
+def page(lab, found):
+    at = {(row["way"], row["rate"]): row["loss"] for row in found}
+    rates = list(dict.fromkeys(row["rate"] for row in found))
+    ways = list(dict.fromkeys(row["way"] for row in found))
+    lines = [f"data using 1:{2 + i} with linespoints lw 2 pt {5 + 2 * i} title '{way}'" for i, way in enumerate(ways)]
+    lab.plot("set yrange [0.4:1.4]\nset xlabel 'learning rate (of a step of all nodes)'\nset ylabel 'training loss (nats), last 30 steps'\nplot " + ", \\\n     ".join(lines) + "\n",
+             ["rate", *ways], [(rate, *(at[way, rate] for way in ways)) for rate in rates])
+    shown = table(["", *map(str, rates)], [[way, *(at[way, rate] for rate in rates)] for way in ways])
+    return "Each point is a training. A line that leaves the picture has diverged.\n\n" + shown
