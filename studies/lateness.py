@@ -1,7 +1,7 @@
 """Late pushes, corrected: staleness-aware async-SGD (Zhang et al., IJCAI 2016) and DC-ASGD (Zheng et al., ICML 2017)."""
 from study import median, table
 
-TITLE = "Where late pushes do harm, an owner that divides them by their lag does less"
+TITLE = "Where late pushes do harm, owners that correct them do less"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 8 nodes with 32 samples a step each, `--sync async`, no momentum, one epoch. Virtual time: half of each step is a random time with an exponential distribution. "
            "`--stale-lr` divides a push by how many pushes each other node has made since the pull, if that is more than 1. Loss: the mean of the last 30 steps. Medians of five seeds.")
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -13,7 +13,7 @@ LAST = 30
 
 def run(lab):
     rates = (0.8,) if lab.quick else RATES
-    ways = ("async", "--stale-lr") if lab.quick else WAYS
+    ways = tuple(WAYS)[:3] if lab.quick else WAYS
     seeds = SEEDS[:3] if lab.quick else SEEDS
     base = ("--nodes", 8, "--batch", 32, "--epochs", 1, "--momentum", 0, "--delays", "exponential")
     done = lab.train_all({(way, rate, seed): (*base, "--lr", rate, "--seed", seed, *WAYS[way]) for way in ways for rate in rates for seed in seeds})

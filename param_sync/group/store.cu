@@ -213,6 +213,7 @@ struct Store::Impl {
       all[i].states_of_rank = apart ? floats : 0;
       if (in_rank_order()) all[i].pushed = make_floats(floats * ranks()).data();
       if (options.correction.compensation == 0) continue;
+      all[i].squares = make_floats(floats).data();
       all[i].read = make_floats(floats * ranks()).data();
       for (std::size_t rank = 0; rank < ranks(); ++rank) memory.back().copy_in(initial[i], rank * floats);
     }

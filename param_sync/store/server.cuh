@@ -47,6 +47,7 @@ struct OwnedRange {
   std::uint64_t states_of_rank = 0;  ///< parameters from a rank's states to the next rank's; 0: all have the same
   float* pushed = nullptr;           ///< with a clock that is kInRankOrder: by rank, its push of the next clock
   float* read = nullptr;             ///< with Correction::compensation: by rank, the weights that it has read last
+  float* squares = nullptr;          ///< likewise: of each weight, the mean of its squared gradients
 };
 
 /// What a server has, by value. Pointers point to device memory, unless their comment says otherwise.
@@ -403,7 +404,8 @@ class ServerLoop {
       const UpdateStates states = range.states.from(rank * range.states_of_rank);
       const float* const read = range.read == nullptr ? nullptr : read_by(connection);
       call([&](std::uint64_t weight, float pushed) {
-        push.apply(pushed, read == nullptr ? nullptr : read + weight, states.of(weight), range.weights[weight]);
+        push.apply(pushed, read == nullptr ? nullptr : read + weight, range.squares + weight, states.of(weight),
+                   range.weights[weight]);
       });
     }
   }

@@ -173,12 +173,14 @@ struct Owner {
       states[i].assign(kFloats[i] + 1, 0);
       pushed[i].assign(kFloats[i] * kRanks + 1, 0);
       read[i].assign(kFloats[i] * kRanks + 1, 0);
+      squares[i].assign(kFloats[i] + 1, 0);
       weights[i].back() = pushed[i].back() = read[i].back() = kGuard;
       ranges[i].floats = kFloats[i];
       ranges[i].weights = weights[i].data();
       ranges[i].states = {states[i].data(), kFloats[i]};
       ranges[i].pushed = pushed[i].data();
       ranges[i].read = read[i].data();
+      ranges[i].squares = squares[i].data();
     }
     ranges[kOwned].floats = kFloats[kOwned];
     connection.socket = socket;
@@ -207,7 +209,7 @@ struct Owner {
     FUZZ_CHECK(server.set >= 0);
   }
 
-  std::array<std::vector<float>, kOwned> weights, states, pushed, read;
+  std::array<std::vector<float>, kOwned> weights, states, pushed, read, squares;
   std::array<store::OwnedRange, kFloats.size()> ranges{};
   std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{}, read_of_others{};
   std::array<std::uint32_t, kRanks> lost{};

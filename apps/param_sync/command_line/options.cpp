@@ -192,11 +192,11 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       "With --sync ssp, async or downpour: owners divide a push by its lag, if that is more than 1: how many "
       "pushes each other node has made since the pull");
   arguments
-      .number(
-          "--delay-compensation", config.delay_compensation,
-          "With --sync ssp or async: owners add so much times the square of a gradient, times the change of its weight "
-          "since the pull (DC-ASGD)",
-          0.0F, 1e6F)
+      .number("--delay-compensation", config.delay_compensation,
+              "With --sync ssp or async: owners add to a gradient its square, divided by the root of its mean square, "
+              "times "
+              "the change of its weight since the pull, times so much (DC-ASGD, which takes 2)",
+              0.0F, 1e6F)
       .shown_default("0");
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");

@@ -30,10 +30,10 @@ namespace param_sync {
 
 /// Applies one rank's push. `read`: the weights as the rank has read them, or null.
 [[maybe_unused]] static __global__ void apply_single(store::SinglePush push, std::uint32_t parameters,
-                                                     const float* pushed, const float* read, UpdateStates states,
-                                                     float* weights) {
+                                                     const float* pushed, const float* read, float* squares,
+                                                     UpdateStates states, float* weights) {
   for_share(parameters, [&](std::uint32_t i) {
-    push.apply(pushed[i], read == nullptr ? nullptr : read + i, states.of(i), weights[i]);
+    push.apply(pushed[i], read == nullptr ? nullptr : read + i, squares + i, states.of(i), weights[i]);
   });
 }
 
@@ -78,6 +78,7 @@ class SerialStore final : public SerialRun {
         clocks_{clock, received_.data(), contained_.data(), config.nodes},
         weights_(model.context, versions() * parameters()),
         states_(model.context, of_ranks(plan.owners.kStateFloats)),
+        squares_(model.context, parameters()),
         gradients_(model.context, of_ranks(versions())),
         own_(model.context, of_ranks(has_own() ? 1 : 0)),
         bases_(model.context, of_ranks(alone() ? 1 : 0)),
@@ -256,7 +257,7 @@ class SerialStore final : public SerialRun {
       const store::SinglePush push(plan_.owners, plan_.correction, config_.nodes,
                                    clocks_.of_others(rank) - of.read_of_others);
       const float* const read = plan_.correction.compensation == 0 ? nullptr : own(rank);
-      model_.launch(apply_single, push, parameters(), of_rank(gradients_, rank), read,
+      model_.launch(apply_single, push, parameters(), of_rank(gradients_, rank), read, squares_.data(),
                     UpdateStates{of_rank(states_, rank, Sgd::kStateFloats), parameters()}, weights_.data());
       clocks_.end_push(rank);
     }
@@ -275,6 +276,7 @@ class SerialStore final : public SerialRun {
   store::RangeClocks<Clock> clocks_;
   gpusock::DeviceBuffer<float> weights_;     ///< by version
   gpusock::DeviceBuffer<float> states_;      ///< the owners', by rank; with Bsp rank 0's are those of all
+  gpusock::DeviceBuffer<float> squares_;     ///< see SinglePush
   gpusock::DeviceBuffer<float> gradients_;   ///< by version, then by rank: what is pushed
   gpusock::DeviceBuffer<float> own_;         ///< by rank: its weights
   gpusock::DeviceBuffer<float> bases_;       ///< by rank: its weights after its last push

@@ -1,6 +1,7 @@
 // Stores of all ranks in this process: what workers' kernels read, and what becomes of them when a rank is lost.
 #include "tests/unit/store/stores.cuh"
 
+#include <cmath>
 #include <variant>
 
 namespace store_test {
@@ -185,10 +186,15 @@ TEST(Stores, ALatePushIsDividedByItsLag) {
   EXPECT_EQ(weight_after({.clock = Async(), .update = update, .correction = {.divides_by_lag = true}}), -6 - 1.0f / 3);
 }
 
-/// Rank 0 has read 0, and finds -6. Its gradient is the number of ranks, 3: so it pushes 1 + 0.25 * 3 * -6 = -3.5.
+/// Rank 0 has read 0, and finds -6: the others have read before each of their pushes. A gradient is a push times the
+/// number of ranks, 3.
 TEST(Stores, ALatePushIsCompensatedForWhatHasChanged) {
   const Update update = Update::sgd(1.0f);
-  EXPECT_EQ(weight_after({.clock = Async(), .update = update, .correction = {.compensation = 0.25f}}), -2.5f);
+  const StoreOptions options{.clock = Async(), .update = update, .correction = {.compensation = 0.5f}};
+  double square = 0;
+  for (int push = 0; push < 7; ++push) square = 0.95 * square + 0.05 * 9;
+  const double late = 1 + 0.5 / std::sqrt(square) * 3 * -6;
+  EXPECT_NEAR(weight_after(options), -6 - late, 1e-4);
 }
 
 TEST(Stores, CorrectionsThatMeanNothingAreRefused) {
