@@ -176,6 +176,11 @@ __device__ inline std::uint64_t clock_of(const StoreHandle& handle, unsigned ran
   return handle.worker->clock_of(range);
 }
 
+/// Returns what this rank has moved of a range. Only one group of threads at a time may use the range.
+__device__ inline StoreTraffic traffic_of(const StoreHandle& handle, unsigned range) {
+  return handle.worker->traffic[range];
+}
+
 /// Sends a range of gradients, or of what else StoreOptions::update takes, to the range's owner. Returns 0 when all of
 /// it is in the connection's ring; the owner applies it later.
 ///

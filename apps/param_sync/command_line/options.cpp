@@ -182,7 +182,9 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments
       .text("--codec", config.codec,
             "With --sync: how floats are sent, PUSH or PUSH,PULL, of fp32, bf16, fp16 and int8; PUSH may be top:SHARE, "
-            "too: the largest floats, and the others are kept for later pushes; or random:SHARE")
+            "too: the largest floats, and the others are kept for later pushes; or top:RATE/s: as many as so many "
+            "bytes a "
+            "second allow; or random: instead of top:")
       .shown_default("fp32")
       .check([](const std::string& text) { return problem_of(store_codec_of, text); });
   arguments.flag("--no-error-feedback", texts.no_error_feedback,
@@ -304,8 +306,8 @@ std::string problem_of_sync(const Config& config) {
   if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X";
   if (!config.codec.empty() && config.sync.empty()) return "--codec needs --sync";
   if (!config.codec.empty() && config.serial) return "--serial sends nothing, so it takes no --codec";
-  if (!config.error_feedback && store_codec_of(config.codec).share == 0) {
-    return "--no-error-feedback needs --codec top:SHARE or random:SHARE";
+  if (!config.error_feedback && !store_codec_of(config.codec).chooses()) {
+    return "--no-error-feedback needs --codec top:... or random:...";
   }
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},

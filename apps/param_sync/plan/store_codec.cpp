@@ -4,21 +4,31 @@
 
 #include <cerrno>
 #include <charconv>
-#include <optional>
 #include <string>
 
 namespace param_sync {
 namespace {
 
-/// Reads "NAME:SHARE". Returns nothing if the text is something else.
-std::optional<double> share_after(std::string_view name, std::string_view text) {
+/// Reads SHARE or RATE/s. Returns false if the text is something else.
+bool read_amount(std::string_view text, StoreCodec& codec) {
   constexpr double kShareMax = 0.5;  // a float that is sent with its number takes the bytes of two
-  if (!text.starts_with(name)) return std::nullopt;
-  double share = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data() + name.size(), end, share);
-  const bool is_share = read.ec == std::errc() && read.ptr == end && share > 0 && share < kShareMax;
-  return is_share ? std::optional(share) : std::nullopt;
+  constexpr double kRateMin = 1, kRateMax = 1e15;
+  double number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
+  if (text.empty()) {
+    codec.share = number;
+    return number > 0 && number < kShareMax;
+  }
+  constexpr std::string_view kUnits = "KMG";
+  const std::size_t unit = kUnits.find(text.front());
+  if (unit != std::string_view::npos) {
+    for (std::size_t i = 0; i <= unit; ++i) number *= 1024;
+    text.remove_prefix(1);
+  }
+  codec.bytes_per_s = number;
+  return text == "/s" && number >= kRateMin && number <= kRateMax;
 }
 
 }  // namespace
@@ -31,11 +41,9 @@ StoreCodec store_codec_of(std::string_view text) {
   try {
     if (comma != std::string_view::npos) codec.pull = wire_format_of(text.substr(comma + 1));
     for (const std::string_view name : {"top:", "random:"}) {
-      if (const auto share = share_after(name, push)) {
-        codec.share = *share;
-        codec.takes_random = name == "random:";
-        return codec;
-      }
+      if (!push.starts_with(name) || !read_amount(push.substr(name.size()), codec)) continue;
+      codec.takes_random = name == "random:";
+      return codec;
     }
     codec.push = wire_format_of(push);
     return codec;
@@ -43,8 +51,8 @@ StoreCodec store_codec_of(std::string_view text) {
     throw gpusock::Error::with_cause(
         EINVAL, "'" + std::string(text) +
                     "' is neither PUSH nor PUSH,PULL, of fp32, bf16, fp16 and int8; PUSH may be top:SHARE, too (the "
-                    "largest floats; the others are kept for later pushes), or random:SHARE, with a share of less than "
-                    "0.5");
+                    "largest floats; the others are kept for later pushes), with a share of less than 0.5, top:RATE/s "
+                    "(as many as so many bytes a second allow, such as 2M/s), or random: instead of top:");
   }
 }
 

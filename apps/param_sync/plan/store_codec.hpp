@@ -13,9 +13,13 @@ struct StoreCodec {
   WireFormat pull = WireFormat::float32;
   /// Not 0: a push has so large a share of a range's floats, and the others are kept for later pushes.
   double share = 0;
+  /// Not 0, instead of a share: a node pushes at most so many bytes a second, and a push has what is left of them.
+  double bytes_per_s = 0;
   bool takes_random = false;  ///< random floats, and not the largest ones
   bool keeps_others = true;   ///< false: what a push leaves out is lost
 
+  /// True if a push leaves floats out.
+  bool chooses() const { return share != 0 || bytes_per_s != 0; }
   /// How many floats a push has of a range, of which it has not all.
   std::uint32_t floats_of_push(std::uint64_t floats) const {
     const auto count = static_cast<std::uint32_t>(share * static_cast<double>(floats));
@@ -27,8 +31,9 @@ struct StoreCodec {
   }
 };
 
-/// Returns what --codec says: "PUSH" or "PUSH,PULL", of "fp32", "bf16", "fp16" and "int8"; PUSH may be "top:SHARE" or
-/// "random:SHARE", too. Throws gpusock::Error (EINVAL).
+/// Returns what --codec says: "PUSH" or "PUSH,PULL", of "fp32", "bf16", "fp16" and "int8"; PUSH may be "top:SHARE",
+/// "top:RATE/s", "random:SHARE" or "random:RATE/s", too. A RATE is in bytes, such as 500K or 2M (powers of 1024).
+/// Throws gpusock::Error (EINVAL).
 StoreCodec store_codec_of(std::string_view text);
 
 }  // namespace param_sync

@@ -11,9 +11,12 @@ namespace param_sync {
 namespace {
 
 std::uint64_t code_of(const StoreCodec& codec) {
-  const std::uint64_t parts[] = {static_cast<std::uint64_t>(codec.push), static_cast<std::uint64_t>(codec.pull),
-                                 std::bit_cast<std::uint64_t>(codec.share), codec.takes_random ? 1u : 0u,
-                                 codec.keeps_others ? 1u : 0u};
+  const std::uint64_t parts[] = {static_cast<std::uint64_t>(codec.push),
+                                 static_cast<std::uint64_t>(codec.pull),
+                                 std::bit_cast<std::uint64_t>(codec.share),
+                                 codec.takes_random ? 1u : 0u,
+                                 codec.keeps_others ? 1u : 0u,
+                                 std::bit_cast<std::uint64_t>(codec.bytes_per_s)};
   return fnv1a(parts, sizeof parts);
 }
 

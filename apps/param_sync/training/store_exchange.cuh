@@ -19,6 +19,7 @@ struct StorePart {
   std::uint64_t begin = 0;   ///< index of its first parameter in the model
   std::uint64_t floats = 0;  ///< how many parameters it has
   std::uint32_t chosen = 0;  ///< not 0: how many of them a push has
+  double bytes_per_ns = 0;   ///< not 0: how many bytes pushes may have
 };
 
 /// How far the weights of an owner's ranges have lagged behind this rank's clock.
@@ -36,7 +37,7 @@ struct StoreMoves {
   const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
   OwnersLags* of_owners = nullptr;        ///< by owner
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
-  Choosing choosing;                      ///< with StorePart::chosen
+  Choosing choosing;                      ///< with StorePart::chosen or bytes_per_ns
   Withheld withheld;                      ///< likewise, of all parameters
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
   std::uint64_t steps = 0;                ///< exchanges
@@ -99,12 +100,30 @@ class OwnersMoves {
 
   /// What the last push leaves out is lost: gradients of many steps, applied at once, would do harm.
   __device__ int push_part(const StorePart& part, const float* gradients) const {
-    if (part.chosen == 0) return push(block_, moves_.store, part.range, gradients, deadline());
+    if (part.chosen == 0 && part.bytes_per_ns == 0) {
+      return push(block_, moves_.store, part.range, gradients, deadline());
+    }
     const Withheld& all = moves_.withheld;
     Choosing choosing = moves_.choosing;
-    choosing.rows_max = part.chosen;
+    choosing.rows_max = part.chosen != 0 ? part.chosen : allowed(part);
     return push_chosen(block_, moves_.store, part.range, gradients,
                        {all.sum + part.begin, all.rows + part.begin, all.floats + part.begin}, choosing, deadline());
+  }
+
+  /// How many floats may be pushed now, so that pushes keep to their bytes per second. The block's threads agree.
+  __device__ std::uint32_t allowed(const StorePart& part) const {
+    __shared__ std::uint32_t floats;
+    if (threadIdx.x == 0) {
+      const double most = part.bytes_per_ns * static_cast<double>(gpusock::clock_ns() - begin_ns_);
+      const double left = most - static_cast<double>(traffic_of(moves_.store, part.range).pushed_bytes);
+      constexpr double kOfFloat = 2 * sizeof(float);  // with its number
+      const double count = (left - sizeof(store::Request)) / kOfFloat;
+      floats = static_cast<std::uint32_t>(count <= 0 ? 0 : min(count, static_cast<double>(part.floats)));
+    }
+    __syncthreads();
+    const std::uint32_t found = floats;
+    __syncthreads();
+    return found;
   }
 
   /// The next step needs the first layer's weights first. After the last step, the last layer's pushes are complete
@@ -215,6 +234,7 @@ class OwnersMoves {
   std::uint32_t first_, end_;
   OwnersLags& lags_;  ///< this thread alone writes it
   std::uint64_t* seen_;
+  std::uint64_t begin_ns_ = gpusock::clock_ns();
   cooperative_groups::thread_block block_ = gpusock::this_block();
 };
 

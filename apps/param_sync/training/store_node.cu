@@ -198,7 +198,8 @@ void StoreNode::make_store() {
       const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
       const Range in_model = part_of(layer, part);
       const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(in_model.size());
-      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed});
+      const double rate = plan.codec.bytes_per_s * 1e-9 * in_model.size() / plan.layout.parameters();
+      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed, rate});
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }

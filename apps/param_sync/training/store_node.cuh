@@ -38,7 +38,7 @@ class StoreNode final : public Node::Impl {
   NodeState state_of(std::uint64_t step);
 
  private:
-  std::size_t chosen_floats() const { return plan.codec.share == 0 ? 1 : plan.layout.parameters(); }
+  std::size_t chosen_floats() const { return plan.codec.chooses() ? plan.layout.parameters() : 1; }
   std::size_t range_count() const { return plan.layout.layers.size() * static_cast<std::size_t>(config.nodes); }
   Range part_of(int layer, int part) const;
   void compare_settings();

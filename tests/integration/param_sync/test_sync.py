@@ -156,6 +156,17 @@ class Sync(Runs):
         lossy = ("--nodes", nodes, "--sync", "bsp", "--codec", "top:0.05", "--no-error-feedback", "--in-process")
         self.assertNotEqual(results(*SMALL, *lossy)["weights_hash"], hashes[4])
 
+    def test_a_rate_limits_the_bytes_of_a_second(self):
+        """A push has what is left of the rate, also if that is nothing but its request."""
+        rate, nodes = 100 * 1024, 2
+        for sync in ("bsp", "async"):
+            report = results(*SMALL, "--nodes", nodes, "--limit", 4800, "--sync", sync, "--codec", f"top:{rate // 1024}K/s", "--in-process")
+            requests = 24 * nodes * len(report["layers"]) * report["steps"]
+            pushed = sum(layer["pushed_bytes"] for layer in report["layers"]) / nodes
+            self.assertLess(pushed, rate * max(node["train_s"] for node in report["node_reports"]) + requests)
+            self.assertGreater(pushed, requests)
+            self.assertTrue(report["same_weights"])
+
     @needs_processes
     def test_processes_equal_serial(self):
         serial = results(*SMALL, "--nodes", 3, "--serial")
@@ -263,7 +274,7 @@ class Sync(Runs):
                               (("--sync", "ssp:1", "--outer", "nesterov"), "--outer needs"), (("--sync", "every:2", "--outer", "nesterov:0,0"), "nesterov:0,0' is neither"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),
                               (("--codec", "bf16"), "--codec needs --sync"), (("--sync", "bsp", "--codec", "int4"), "'int4' is neither PUSH nor PUSH,PULL"),
-                              (("--sync", "bsp", "--codec", "top:0.5"), "'top:0.5' is neither"), (("--sync", "bsp", "--codec", "bf16,top:0.1"), "'bf16,top:0.1' is neither"),
+                              (("--sync", "bsp", "--codec", "top:0.5"), "'top:0.5' is neither"), (("--sync", "bsp", "--codec", "top:2M"), "'top:2M' is neither"), (("--sync", "bsp", "--codec", "random:0/s"), "'random:0/s' is neither"), (("--sync", "bsp", "--codec", "bf16,top:0.1"), "'bf16,top:0.1' is neither"),
                               (("--sync", "bsp", "--codec", "bf16", "--serial"), "so it takes no --codec"),
                               (("--sync", "bsp", "--codec", "bf16", "--no-error-feedback"), "--no-error-feedback needs"), (("--no-error-feedback",), "--no-error-feedback needs"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
