@@ -142,7 +142,7 @@ struct Job {
   std::uint32_t ranges = 0, features = 0;  ///< features of a range
   float filtered = 0;                      ///< a weight of 0 has no push of a gradient up to this size
   int steps = 0;
-  float *weights = nullptr, *gradients = nullptr, *factors = nullptr, *pushed = nullptr;
+  float *weights = nullptr, *gradients = nullptr, *factors = nullptr;
   std::uint32_t* rows = nullptr;
   std::uint64_t* count = nullptr;  ///< mapped: gradients that were pushed
   int* error = nullptr;            ///< mapped
@@ -183,7 +183,7 @@ __global__ void descend(Job job) {
         count += job.gradients[i] != 0 ? 1 : 0;
       }
       block.sync();
-      error = param_sync::push_nonzero(block, job.store, range, job.gradients, job.rows, job.pushed);
+      error = param_sync::push_nonzero(block, job.store, range, job.gradients, job.rows);
     }
   }
   job.count[threadIdx.x] = count;
@@ -204,7 +204,6 @@ class Rank {
         weights_(context_, features()),
         gradients_(context_, features()),
         factors_(context_, own_.labels.size()),
-        pushed_(context_, features()),
         rows_(context_, features()),
         group_(context_, rank, options.ranks) {
     address = group_.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
@@ -232,7 +231,6 @@ class Rank {
     job.weights = weights_.data();
     job.gradients = gradients_.data();
     job.factors = factors_.data();
-    job.pushed = pushed_.data();
     job.rows = rows_.data();
     job.count = count_.data();
     job.error = error_.data();
@@ -274,7 +272,7 @@ class Rank {
   gpusock::Context context_;
   gpusock::Stream stream_{context_};
   DeviceLists by_sample_, by_feature_;
-  gpusock::DeviceBuffer<float> labels_, weights_, gradients_, factors_, pushed_;
+  gpusock::DeviceBuffer<float> labels_, weights_, gradients_, factors_;
   gpusock::DeviceBuffer<std::uint32_t> rows_;
   gpusock::Mapped<std::uint64_t> count_{context_, kThreads};
   gpusock::Mapped<int> error_{context_, 1};

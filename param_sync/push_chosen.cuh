@@ -22,7 +22,6 @@ enum class Choice : std::uint8_t {
 struct Withheld {
   float* sum = nullptr;           ///< floats of the range, zero before the first push: what was not pushed yet
   std::uint32_t* rows = nullptr;  ///< as many as a push has rows at most
-  float* floats = nullptr;        ///< floats of these rows
 };
 
 /// How push_chosen() chooses.
@@ -81,25 +80,27 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
     return choosing.choice == Choice::random && size != 0 ? codec::random_number(row, step) : size;
   };
   const std::uint32_t chosen = codec::take_largest(
-      static_cast<std::uint32_t>(rows), choosing.rows_max, size_of, [&](std::uint32_t row, std::uint32_t at) {
-        withheld.rows[at] = row;
-        for (std::uint64_t i = 0; i < row_floats; ++i) {
-          withheld.floats[at * row_floats + i] = withheld.sum[row * row_floats + i];
-          forget(row * row_floats + i);
-        }
-      });
+      static_cast<std::uint32_t>(rows), choosing.rows_max, size_of,
+      [&](std::uint32_t row, std::uint32_t at) { withheld.rows[at] = row; });
   block.sync();
-  return push_rows(block, handle, range, withheld.rows, chosen, withheld.floats, until);
+  const auto float_of = [&](std::uint64_t row, std::uint64_t i) -> float& {
+    return withheld.sum[withheld.rows[row] * row_floats + i];
+  };
+  const int error = store::push_rows_from(
+      block, handle, range, chosen, [&](std::uint64_t row) { return withheld.rows[row]; }, float_of, until);
+  for_own_share(chosen * row_floats, [&](std::uint64_t i) { float_of(i / row_floats, i % row_floats) = 0; });
+  block.sync();
+  return error;
 }
 
 /// Pushes the rows of a range that are not 0; all of them if that takes fewer bytes. So a kernel that sets gradients to
 /// 0 which change nothing has a filter, such as the KKT filter of the parameter server (Li et al., OSDI 2014). It is a
 /// push of the range in any case.
 ///
-/// `rows`: memory for as many numbers as the range has rows, `floats`: for half of its floats. All threads of the block
-/// share both. A block of threads calls it. Errors: those of push_chosen().
+/// `rows`: memory for as many numbers as the range has rows, which all threads of the block share. A block of threads
+/// calls it. Errors: those of push_chosen().
 __device__ inline int push_nonzero(const cooperative_groups::thread_block& block, const StoreHandle& handle,
-                                   unsigned range, const float* gradients, std::uint32_t* rows, float* floats,
+                                   unsigned range, const float* gradients, std::uint32_t* rows,
                                    gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
@@ -112,10 +113,9 @@ __device__ inline int push_nonzero(const cooperative_groups::thread_block& block
       [&](std::uint32_t row, std::uint32_t at) { rows[at] = row; });
   block.sync();
   if (store::takes_all(all, chosen)) return push(block, handle, range, gradients, until);
-  for_own_share(chosen * row_floats,
-                [&](std::uint64_t i) { floats[i] = gradients[rows[i / row_floats] * row_floats + i % row_floats]; });
-  block.sync();
-  return push_rows(block, handle, range, rows, chosen, floats, until);
+  return store::push_rows_from(
+      block, handle, range, chosen, [&](std::uint64_t row) { return rows[row]; },
+      [&](std::uint64_t row, std::uint64_t i) { return gradients[rows[row] * row_floats + i]; }, until);
 }
 
 }  // namespace param_sync

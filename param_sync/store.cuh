@@ -169,6 +169,30 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
   return 0;
 }
 
+/// Pushes `count` rows of a range, wherever they are: number(row) is the number of one, and value(row, i) its float
+/// number i. The numbers ascend.
+template <class Group, class Number, class Value>
+__device__ inline int push_rows_from(const Group& group, const StoreHandle& handle, unsigned range, std::uint64_t count,
+                                     Number number, Value value, gpusock::Deadline deadline) {
+  const Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const std::uint64_t clock = worker.clock_of(range);
+  const Request request{RequestKind::push_rows, range, clock, count};
+  const int more = count != 0 ? gpusock::kMore : 0;
+  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
+  if (sent < 0) return lose_owner(group, worker, range, sent);
+  const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
+    const codec::Packed<Format> packed({count, worker.row_floats, true});
+    return send_packed(group, worker, range, packed, number, value, until);
+  });
+  if (error != 0) return error;
+  const std::uint64_t row_words = 1 + codec::words_of(worker.push_format, worker.row_floats);
+  note_push(group, worker, range, clock, count * row_words);
+  return 0;
+}
+
 }  // namespace store
 
 /// Returns how many pushes of a range this rank has made.
@@ -256,25 +280,10 @@ template <class Group>
 __device__ inline int push_rows(const Group& group, const StoreHandle& handle, unsigned range,
                                 const std::uint32_t* rows, std::uint64_t count, const float* gradients,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
-  const store::Worker& worker = *handle.worker;
-  if (range >= worker.range_count) return -EINVAL;
-  const gpusock::Deadline until = executor::begun(deadline);
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::uint64_t clock = worker.clock_of(range);
-  const store::Request request{store::RequestKind::push_rows, range, clock, count};
-  const int more = count != 0 ? gpusock::kMore : 0;
-  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
-  if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
-    return store::send_packed(
-        group, worker, range, codec::Packed<Format>({count, worker.row_floats, true}),
-        [&](std::uint64_t row) { return rows[row]; },
-        [&](std::uint64_t row, std::uint64_t i) { return gradients[row * worker.row_floats + i]; }, until);
-  });
-  if (error != 0) return error;
-  const std::uint64_t row_words = 1 + codec::words_of(worker.push_format, worker.row_floats);
-  store::note_push(group, worker, range, clock, count * row_words);
-  return 0;
+  const std::uint64_t row_floats = handle.worker->row_floats;
+  return store::push_rows_from(
+      group, handle, range, count, [&](std::uint64_t row) { return rows[row]; },
+      [&](std::uint64_t row, std::uint64_t i) { return gradients[row * row_floats + i]; }, deadline);
 }
 
 /// Asks the owner for some rows of a range, and waits for them as pull() does. Rows are asked for in batches of 512:

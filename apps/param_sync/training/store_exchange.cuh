@@ -106,8 +106,8 @@ class OwnersMoves {
     const Withheld& all = moves_.withheld;
     Choosing choosing = moves_.choosing;
     choosing.rows_max = part.chosen != 0 ? part.chosen : allowed(part);
-    return push_chosen(block_, moves_.store, part.range, gradients,
-                       {all.sum + part.begin, all.rows + part.begin, all.floats + part.begin}, choosing, deadline());
+    return push_chosen(block_, moves_.store, part.range, gradients, {all.sum + part.begin, all.rows + part.begin},
+                       choosing, deadline());
   }
 
   /// How many floats may be pushed now, so that pushes keep to their bytes per second. The block's threads agree.

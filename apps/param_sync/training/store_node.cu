@@ -46,7 +46,6 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       first_parts(context, static_cast<std::size_t>(run.nodes) + 1),
       of_owners(context, static_cast<std::size_t>(run.nodes)),
       withheld(context, chosen_floats()),
-      chosen(context, chosen_floats()),
       chosen_rows(context, chosen_floats()),
       lags(context, StoreMoves::kLagsMax + 1),
       seen(context, static_cast<std::size_t>(run.nodes) * static_cast<std::size_t>(run.nodes)),
@@ -216,7 +215,7 @@ void StoreNode::launch_residents() {
   moves.of_owners = of_owners.data();
   moves.choosing.choice = plan.codec.takes_random ? Choice::random : Choice::largest;
   moves.choosing.keeps_others = plan.codec.keeps_others;
-  moves.withheld = {withheld.data(), chosen_rows.data(), chosen.data()};
+  moves.withheld = {withheld.data(), chosen_rows.data()};
   moves.lags = lags.data();
   moves.seen = seen.data();
   moves.steps = plan.sync.exchanges(plan.steps);

@@ -60,7 +60,7 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer
   gpusock::DeviceBuffer<std::uint32_t> first_parts;      ///< by owner, and how many parts there are
   gpusock::DeviceBuffer<OwnersLags> of_owners;           ///< by owner
-  gpusock::DeviceBuffer<float> withheld, chosen;         ///< see Withheld, of all parameters
+  gpusock::DeviceBuffer<float> withheld;                 ///< see Withheld, of all parameters
   gpusock::DeviceBuffer<std::uint32_t> chosen_rows;      ///< likewise
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained

@@ -44,12 +44,11 @@ class Chooser {
         floats_(floats),
         gradients_(rank.context, gradients.size()),
         sum_(rank.context, floats),
-        chosen_(rank.context, floats),
         rows_(rank.context, floats),
         result_(rank.context, 1) {
     gradients_.copy_in(gradients);
     job_.store = rank.job.store;
-    job_.withheld = {sum_.data(), rows_.data(), chosen_.data()};
+    job_.withheld = {sum_.data(), rows_.data()};
     job_.choosing = choosing;
     job_.gradients = gradients_.data();
     job_.floats = floats;
@@ -87,7 +86,7 @@ class Chooser {
   Rank& rank_;
   std::size_t floats_;
   gpusock::Stream stream_{rank_.context};
-  gpusock::DeviceBuffer<float> gradients_, sum_, chosen_;
+  gpusock::DeviceBuffer<float> gradients_, sum_;
   gpusock::DeviceBuffer<std::uint32_t> rows_;
   gpusock::Mapped<int> result_;
   ChosenJob job_;
@@ -183,8 +182,7 @@ TEST(Chosen, WithoutFeedbackTheOthersAreLost) {
 }
 
 __global__ void push_those_that_are_not_zero(ChosenJob job) {
-  *job.result = param_sync::push_nonzero(gpusock::this_block(), job.store, 0, job.gradients, job.withheld.rows,
-                                         job.withheld.floats);
+  *job.result = param_sync::push_nonzero(gpusock::this_block(), job.store, 0, job.gradients, job.withheld.rows);
 }
 
 /// Of few rows their numbers go with them. Of many, all rows go without. Either way it is one push of the range.
