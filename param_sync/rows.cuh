@@ -71,6 +71,13 @@ struct Rows {
     return -ENOSPC;
   }
 
+  /// Returns a float of the row in a cell that has one. No kernel adds to the table.
+  __device__ float value(std::uint64_t cell, std::uint64_t column) const {
+    const std::uint64_t pair = pairs[cell * pairs_of_row() + column / 2];
+    return __uint_as_float(static_cast<std::uint32_t>(pair >> 32 * (column % 2)));  // FloatPair::first is the lower
+                                                                                    // half
+  }
+
  private:
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 
