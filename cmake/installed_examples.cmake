@@ -27,5 +27,9 @@ foreach(name all_to_all echo_server file_sender http_client matmul_server http_s
 endforeach()
 target_link_libraries(file_sender PRIVATE ZLIB::ZLIB)
 
+add_executable(sparse_regression sparse_regression.cu)
+gpusock_device_sources(sparse_regression.cu)
+target_link_libraries(sparse_regression PRIVATE program gpusock::param_sync)
+
 add_executable(all_reduce all_reduce.cpp)
 target_link_libraries(all_reduce PRIVATE program gpusock::param_sync)

@@ -29,7 +29,8 @@ struct Update {
     return {learning_rate, momentum, scale, true};
   }
   /// Proximal gradient descent, for a loss with l1 times the sum of all weights' absolute values: as sgd(); then a
-  /// weight goes towards 0 by learning_rate * l1, and not beyond. So weights that do not matter are 0.
+  /// weight goes towards 0 by learning_rate * l1, and not beyond. So weights that do not matter are 0. A Store whose
+  /// clock is not Bsp does this for pushed rows alone, by a rank's part of l1: so push those whose weights are not 0.
   static constexpr Update proximal(float learning_rate, float l1, float scale = 1) {
     return {learning_rate, 0, scale, false, l1};
   }

@@ -26,7 +26,7 @@ struct Withheld {
 
 /// How push_chosen() chooses.
 struct Choosing {
-  std::uint32_t rows_max = 1;       ///< how many rows a push has at most; from half of the range's rows on, all
+  std::uint32_t rows_max = 1;       ///< how many rows a push has at most; if all of the range take no more bytes: all
   Choice choice = Choice::largest;  ///< which ones
   bool keeps_others = true;         ///< false: what is not pushed is lost, as if its gradient were 0
 };
@@ -35,14 +35,20 @@ namespace store {
 
 /// The size by which rows are compared: 0 if a row is 0.
 __device__ inline float size_of_row(const float* row, std::uint64_t floats) {
-  if (floats == 1) return *row;  // its square might be too small for a float
-  float sum = 0;
-  for (std::uint64_t i = 0; i < floats; ++i) sum += row[i] * row[i];
-  return sum;
+  if (floats == 1) return *row;
+  float sum = 0, largest = 0;
+  for (std::uint64_t i = 0; i < floats; ++i) {
+    sum += row[i] * row[i];
+    largest = fmaxf(largest, fabsf(row[i]));
+  }
+  return sum != 0 ? sum : largest;  // squares may be too small for a float
 }
 
-/// True if a push of all rows of a range takes fewer bytes than one of so many, with their numbers.
-__device__ inline bool takes_all(std::uint64_t rows, std::uint64_t chosen) { return rows <= 2 * chosen; }
+/// True if a push of the whole range takes no more words than one of so many rows, with their numbers.
+__device__ inline bool takes_all(const Worker& worker, unsigned range, std::uint64_t rows) {
+  const std::uint64_t of_rows = rows * (1 + codec::words_of(worker.push_format, worker.row_floats));
+  return codec::words_of(worker.push_format, worker.ranges[range].floats) <= of_rows;
+}
 
 }  // namespace store
 
@@ -50,7 +56,8 @@ __device__ inline bool takes_all(std::uint64_t rows, std::uint64_t chosen) { ret
 /// push_rows() does. Rows that are 0 are not pushed. The others stay in `withheld`. To push all of it, before a
 /// training ends for example, choose as many rows as the range has. Rounding of StoreOptions::push_format is not kept.
 ///
-/// A block of threads calls it. Blocks of fewer than 256 threads choose more slowly.
+/// `gradients` may be null: then nothing is added. A block of threads calls it. Blocks of fewer than 256 threads choose
+/// more slowly.
 ///
 /// Errors: those of push(), and -EINVAL for a range of more than 2^32 - 1 rows.
 __device__ inline int push_chosen(const cooperative_groups::thread_block& block, const StoreHandle& handle,
@@ -63,11 +70,12 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
   const std::uint64_t floats = worker.ranges[range].floats, row_floats = worker.row_floats, rows = floats / row_floats;
   if (rows > ~std::uint32_t{0}) return -EINVAL;
   for_own_share(floats, [&](std::uint64_t i) {
-    withheld.sum[i] = choosing.keeps_others ? withheld.sum[i] + gradients[i] : gradients[i];
+    const float added = gradients == nullptr ? 0 : gradients[i];
+    withheld.sum[i] = choosing.keeps_others ? withheld.sum[i] + added : added;
   });
   block.sync();
   const auto forget = [&](std::uint64_t i) { withheld.sum[i] = 0; };
-  if (store::takes_all(rows, choosing.rows_max)) {
+  if (store::takes_all(worker, range, min(rows, std::uint64_t{choosing.rows_max}))) {
     const int error = push(block, handle, range, withheld.sum, until);
     for_own_share(floats, forget);
     block.sync();
@@ -95,7 +103,7 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
 
 /// Pushes the rows of a range that are not 0; all of them if that takes fewer bytes. So a kernel that sets gradients to
 /// 0 which change nothing has a filter, such as the KKT filter of the parameter server (Li et al., OSDI 2014). It is a
-/// push of the range in any case.
+/// push of the range in any case. With Update::proximal() see there.
 ///
 /// `rows`: memory for as many numbers as the range has rows, which all threads of the block share. A block of threads
 /// calls it. Errors: those of push_chosen().
@@ -112,7 +120,7 @@ __device__ inline int push_nonzero(const cooperative_groups::thread_block& block
       count, count, [&](std::uint32_t row) { return store::size_of_row(gradients + row * row_floats, row_floats); },
       [&](std::uint32_t row, std::uint32_t at) { rows[at] = row; });
   block.sync();
-  if (store::takes_all(all, chosen)) return push(block, handle, range, gradients, until);
+  if (store::takes_all(worker, range, chosen)) return push(block, handle, range, gradients, until);
   return store::push_rows_from(
       block, handle, range, chosen, [&](std::uint64_t row) { return rows[row]; },
       [&](std::uint64_t row, std::uint64_t i) { return gradients[rows[row] * row_floats + i]; }, until);

@@ -24,14 +24,15 @@ GPUSOCK_FN inline float random_number(std::uint32_t i, std::uint64_t step) {
 
 /// The smallest of the `most` largest absolute values, and how many numbers with just this value are among them.
 struct Threshold {
-  std::uint32_t bits = 0;
-  std::uint32_t equal = 0;
+  std::uint32_t bits = 0;   ///< of this absolute value
+  std::uint32_t equal = 0;  ///< how many such numbers are among the largest ones
 };
 
 /// This thread's share of `count` numbers: a contiguous range, so that the result's order does not depend on timing.
 struct OwnShare {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
+  std::uint32_t begin = 0;  ///< the first number
+  std::uint32_t end = 0;    ///< after the last one
+  /// The share of the calling thread.
   __device__ explicit OwnShare(std::uint32_t count) {
     const unsigned threads = min(blockDim.x, kChoosingThreadsMax);
     if (threadIdx.x >= threads) return;

@@ -29,6 +29,7 @@ class Packed {
   using Block = Blocks<Format>;
 
  public:
+  /// Of a message with these rows.
   __device__ explicit Packed(const MessageRows& of)
       : of_(of),
         numbers_(of.are_numbered ? 1 : 0),

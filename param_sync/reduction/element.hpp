@@ -22,21 +22,27 @@ GPUSOCK_FN inline To bits_as(From from) {
 struct Float32 {
   using Number = float;        ///< the type in which operations compute
   using Bits = std::uint32_t;  ///< an element in memory
+  /// The element as a number.
   GPUSOCK_FN static Number number(Bits bits) { return bits_as<float>(bits); }
+  /// The number as an element.
   GPUSOCK_FN static Bits bits(Number number) { return bits_as<std::uint32_t>(number); }
 };
 
 /// Two's complement. Operations compute without sign, so that sums and products wrap.
 struct Int32 {
-  using Number = std::int32_t;
-  using Bits = std::uint32_t;
+  using Number = std::int32_t;  ///< see Float32
+  using Bits = std::uint32_t;   ///< see Float32
+  /// See Float32.
   GPUSOCK_FN static Number number(Bits bits) { return static_cast<std::int32_t>(bits); }
+  /// See Float32.
   GPUSOCK_FN static Bits bits(Number number) { return static_cast<std::uint32_t>(number); }
 };
 
+/// The upper half of a float32.
 struct Bfloat16 {
-  using Number = float;
-  using Bits = std::uint16_t;
+  using Number = float;        ///< see Float32
+  using Bits = std::uint16_t;  ///< see Float32
+  /// See Float32.
   GPUSOCK_FN static Number number(Bits bits) { return bits_as<float>(std::uint32_t{bits} << 16); }
   /// Rounds to the nearest number, ties to even.
   GPUSOCK_FN static Bits bits(Number number) {
@@ -44,14 +50,15 @@ struct Bfloat16 {
     const std::uint32_t rounded = (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
     return static_cast<std::uint16_t>(number != number ? kNotANumber : rounded);
   }
-  static constexpr std::uint32_t kNotANumber = 0x7fc0;
+  static constexpr std::uint32_t kNotANumber = 0x7fc0;  ///< an element that is not a number
 };
 
 /// A float16 has 5 bits of exponent (bias 15) and 10 of mantissa; a float32 has 8 (bias 127) and 23.
 struct Float16 {
-  using Number = float;
-  using Bits = std::uint16_t;
+  using Number = float;        ///< see Float32
+  using Bits = std::uint16_t;  ///< see Float32
 
+  /// See Float32.
   GPUSOCK_FN static Number number(Bits bits) {
     const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
     const std::uint32_t magnitude = bits & 0x7fffu;
@@ -80,15 +87,21 @@ struct Float16 {
   static constexpr std::uint32_t kTooLarge = 0x477ff000u;                   // 65,520 as a float32
 };
 
+/// Addition.
 struct Sum {
+  /// The result of two numbers.
   GPUSOCK_FN static float of(float a, float b) { return a + b; }
+  /// See above.
   GPUSOCK_FN static std::int32_t of(std::int32_t a, std::int32_t b) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
   }
 };
 
+/// Multiplication.
 struct Product {
+  /// See Sum.
   GPUSOCK_FN static float of(float a, float b) { return a * b; }
+  /// See Sum.
   GPUSOCK_FN static std::int32_t of(std::int32_t a, std::int32_t b) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b));
   }
@@ -96,7 +109,9 @@ struct Product {
 
 /// IEEE 754-2019's minimum.
 struct Min {
+  /// See Sum.
   GPUSOCK_FN static std::int32_t of(std::int32_t a, std::int32_t b) { return a < b ? a : b; }
+  /// See Sum.
   GPUSOCK_FN static float of(float a, float b) {
     if (a != a || b != b) return bits_as<float>(std::uint32_t{0x7fc00000});
     if (a == b) return bits_as<float>(bits_as<std::uint32_t>(a) | bits_as<std::uint32_t>(b));  // -0 of -0 and +0
@@ -106,7 +121,9 @@ struct Min {
 
 /// IEEE 754-2019's maximum.
 struct Max {
+  /// See Sum.
   GPUSOCK_FN static std::int32_t of(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
+  /// See Sum.
   GPUSOCK_FN static float of(float a, float b) {
     if (a != a || b != b) return bits_as<float>(std::uint32_t{0x7fc00000});
     if (a == b) return bits_as<float>(bits_as<std::uint32_t>(a) & bits_as<std::uint32_t>(b));  // +0 of -0 and +0

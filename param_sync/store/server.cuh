@@ -402,10 +402,11 @@ class ServerLoop {
       const auto rank = static_cast<std::uint64_t>(connection.rank);
       const SinglePush push(update_, s_.correction, s_.ranks, connection.missed);
       const UpdateStates states = range.states.from(rank * range.states_of_rank);
-      const float* const read = range.read == nullptr ? nullptr : read_by(connection);
+      const bool compensates = range.read != nullptr;
+      const float* const read = compensates ? read_by(connection) : nullptr;
       call([&](std::uint64_t weight, float pushed) {
-        push.apply(pushed, read == nullptr ? nullptr : read + weight, range.squares + weight, states.of(weight),
-                   range.weights[weight]);
+        push.apply(pushed, compensates ? read + weight : nullptr, compensates ? range.squares + weight : nullptr,
+                   states.of(weight), range.weights[weight]);
       });
     }
   }

@@ -109,7 +109,7 @@ class Package(unittest.TestCase):
             call("cmake", "--build", folder, "--target", "all_to_all")  # the others' kernels are compiled by the build itself
             return
         # Those that include most of what is installed; the build itself compiles all of them.
-        call("cmake", "--build", folder, "--target", "all_to_all", "http_server", "all_reduce")
+        call("cmake", "--build", folder, "--target", "all_to_all", "http_server", "all_reduce", "sparse_regression")
         self.assertIn("--ranks", call(folder / "all_to_all", "--help"))
 
     def test_nvcc_checks_kernels_without_cmake_also_where_the_package_was_built_without_it(self):

@@ -186,7 +186,10 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
             "bytes a "
             "second allow; or random: instead of top:")
       .shown_default("fp32")
-      .check([](const std::string& text) { return problem_of(store_codec_of, text); });
+      .check([](const std::string& text) {
+        return text.empty() ? "'' is no codec: take fp32, bf16, fp16, int8 or top:SHARE"
+                            : problem_of(store_codec_of, text);
+      });
   arguments.flag("--no-error-feedback", texts.no_error_feedback,
                  "With --codec top or random, to compare: what a push leaves out is lost");
   arguments.flag(

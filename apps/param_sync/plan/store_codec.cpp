@@ -52,7 +52,8 @@ StoreCodec store_codec_of(std::string_view text) {
         EINVAL, "'" + std::string(text) +
                     "' is neither PUSH nor PUSH,PULL, of fp32, bf16, fp16 and int8; PUSH may be top:SHARE, too (the "
                     "largest floats; the others are kept for later pushes), with a share of less than 0.5, top:RATE/s "
-                    "(as many as so many bytes a second allow, such as 2M/s), or random: instead of top:");
+                    "(as many as so many bytes a second allow, from 1/s on, such as 500K/s or 2M/s, powers of 1024), "
+                    "or random: instead of top:");
   }
 }
 

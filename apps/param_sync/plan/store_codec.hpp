@@ -3,6 +3,7 @@
 
 #include "param_sync/codec/wire_format.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -13,7 +14,7 @@ struct StoreCodec {
   WireFormat pull = WireFormat::float32;
   /// Not 0: a push has so large a share of a range's floats, and the others are kept for later pushes.
   double share = 0;
-  /// Not 0, instead of a share: a node pushes at most so many bytes a second, and a push has what is left of them.
+  /// Not 0, instead of a share: a node pushes floats of at most so many bytes a second, with their numbers.
   double bytes_per_s = 0;
   bool takes_random = false;  ///< random floats, and not the largest ones
   bool keeps_others = true;   ///< false: what a push leaves out is lost
@@ -27,7 +28,8 @@ struct StoreCodec {
   }
   /// Words of 4 bytes that a push of a range takes.
   std::uint64_t words_of_push(std::uint64_t floats) const {
-    return share == 0 ? codec::words_of(push, floats) : 2 * std::uint64_t{floats_of_push(floats)};
+    const std::uint64_t all = codec::words_of(push, floats);
+    return share == 0 ? all : std::min(all, 2 * std::uint64_t{floats_of_push(floats)});
   }
 };
 

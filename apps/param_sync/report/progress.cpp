@@ -60,7 +60,8 @@ std::string ProgressLine::text(const Progress& progress) {
       "epoch {}/{}   step {}/{}   loss {:.4f}   {}{:.0f} samples/s   each node pushes {:.1f} MB/s{}, pulls {:.1f} "
       "MB/s{}{}",
       (std::max<std::uint64_t>(progress.steps, 1) - 1) / per_epoch + 1, progress.steps_all / per_epoch, progress.steps,
-      progress.steps_all, progress.loss, accuracy, rate * batch_ * nodes_, push_mb, share, push_mb, waited, slowest());
+      progress.steps_all, progress.loss, accuracy, rate * batch_ * nodes_, push_mb, share,
+      rate * static_cast<double>(progress.pulled_per_step) / 1e6, waited, slowest());
 }
 
 void ProgressLine::show(const Progress& progress) {

@@ -18,8 +18,9 @@ struct Progress {
   std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it resumed from a checkpoint
   float loss = 0;                ///< of the latest step, mean over this node's samples
   double train_s = 0;
-  std::uint64_t pushed_per_step = 0;  ///< bytes of gradients that this node sends in a step; it gets as many of weights
-  std::uint64_t dense_per_step = 0;   ///< what that would be without a budget
+  std::uint64_t pushed_per_step = 0;  ///< bytes of gradients that this node sends in a step
+  std::uint64_t dense_per_step = 0;   ///< what that would be without a budget or a codec
+  std::uint64_t pulled_per_step = 0;  ///< bytes of weights that this node gets in a step
   double waited_s = 0;                ///< how long this node's kernels have waited for weights or factors
   double accuracy = -1;               ///< on the test set, after the last epoch that has ended; negative: unknown
 };

@@ -133,7 +133,7 @@ class Cluster {
     if (rank != 0) return;
     line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
                 static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step"),
-                now.at("dense_per_step"), now.at("waited_s"), now.at("accuracy")});
+                now.at("dense_per_step"), now.at("pulled_per_step"), now.at("waited_s"), now.at("accuracy")});
   }
 
   void lose(NodeProcess& node, const Loss& loss) {

@@ -43,6 +43,7 @@ nlohmann::json to_json(const Progress& now) {
           {"train_s", now.train_s},
           {"pushed_per_step", now.pushed_per_step},
           {"dense_per_step", now.dense_per_step},
+          {"pulled_per_step", now.pulled_per_step},
           {"waited_s", now.waited_s},
           {"accuracy", now.accuracy}};
 }

@@ -226,6 +226,7 @@ void SchemeNode::check() {
 void SchemeNode::add_traffic(Progress& now) const {
   now.pushed_per_step = exchange_plan.pushed_bytes(config.rank);
   now.dense_per_step = std::max(exchange_plan.dense_bytes(config.rank), now.pushed_per_step);
+  now.pulled_per_step = now.pushed_per_step;
 }
 
 void SchemeNode::finish(NodeReport& report) {

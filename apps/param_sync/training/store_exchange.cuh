@@ -19,7 +19,6 @@ struct StorePart {
   std::uint64_t begin = 0;   ///< index of its first parameter in the model
   std::uint64_t floats = 0;  ///< how many parameters it has
   std::uint32_t chosen = 0;  ///< not 0: how many of them a push has
-  double bytes_per_ns = 0;   ///< not 0: how many bytes pushes may have
 };
 
 /// How far the weights of an owner's ranges have lagged behind this rank's clock.
@@ -37,6 +36,7 @@ struct StoreMoves {
   const std::uint64_t* blocks = nullptr;  ///< by layer: how many blocks compute its gradients
   OwnersLags* of_owners = nullptr;        ///< by owner
   std::uint64_t* lags = nullptr;          ///< see NodeReport::staleness
+  double bytes_per_ns = 0;                ///< not 0: what pushed floats and their numbers may have, of all owners
   Choosing choosing;                      ///< with StorePart::chosen or bytes_per_ns
   Withheld withheld;                      ///< likewise, of all parameters
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
@@ -93,32 +93,44 @@ class OwnersMoves {
       const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
       if (!wait_until(node_, [&] { return executor::has_gradients(words, blocks); })) return false;
       const float* const gradients = of_version(node_.gradients, step) + part.begin;
-      if (!succeeded(push_part(part, gradients))) return false;
+      if (!succeeded(push_part(i, gradients))) return false;
     }
     return true;
   }
 
   /// What the last push leaves out is lost: gradients of many steps, applied at once, would do harm.
-  __device__ int push_part(const StorePart& part, const float* gradients) const {
-    if (part.chosen == 0 && part.bytes_per_ns == 0) {
+  __device__ int push_part(std::uint32_t index, const float* gradients) const {
+    const StorePart& part = moves_.parts[index];
+    if (part.chosen == 0 && moves_.bytes_per_ns == 0) {
       return push(block_, moves_.store, part.range, gradients, deadline());
     }
     const Withheld& all = moves_.withheld;
     Choosing choosing = moves_.choosing;
-    choosing.rows_max = part.chosen != 0 ? part.chosen : allowed(part);
+    choosing.rows_max = part.chosen != 0 ? part.chosen : allowed(index);
     return push_chosen(block_, moves_.store, part.range, gradients, {all.sum + part.begin, all.rows + part.begin},
                        choosing, deadline());
   }
 
-  /// How many floats may be pushed now, so that pushes keep to their bytes per second. The block's threads agree.
-  __device__ std::uint32_t allowed(const StorePart& part) const {
+  /// How many floats of a part may be pushed now, so that all pushes keep to their bytes a second. Of what is left, the
+  /// parts that come next in this step have their share, and this one has at least a float. The block's threads agree.
+  __device__ std::uint32_t allowed(std::uint32_t index) const {
     __shared__ std::uint32_t floats;
     if (threadIdx.x == 0) {
-      const double most = part.bytes_per_ns * static_cast<double>(gpusock::clock_ns() - begin_ns_);
-      const double left = most - static_cast<double>(traffic_of(moves_.store, part.range).pushed_bytes);
+      std::uint64_t spent = 0, of_owner = 0, to_come = 0;
+      for (std::uint32_t i = first_; i < end_; ++i) {
+        const StorePart& part = moves_.parts[i];
+        const std::uint64_t requests = clock_of(moves_.store, part.range) * sizeof(store::Request);
+        spent += traffic_of(moves_.store, part.range).pushed_bytes - requests;
+        of_owner += part.floats;
+        if (i <= index) to_come += part.floats;
+      }
       constexpr double kOfFloat = 2 * sizeof(float);  // with its number
-      const double count = (left - sizeof(store::Request)) / kOfFloat;
-      floats = static_cast<std::uint32_t>(count <= 0 ? 0 : min(count, static_cast<double>(part.floats)));
+      const double share = static_cast<double>(of_owner) / static_cast<double>(moves_.parameters);
+      const double all = moves_.bytes_per_ns * share * static_cast<double>(gpusock::clock_ns() - begin_ns_);
+      const double left = (all - static_cast<double>(spent)) / kOfFloat;
+      const auto of_part = static_cast<double>(moves_.parts[index].floats);
+      const double most = min(max(left * of_part / static_cast<double>(to_come), 1.0), of_part);
+      floats = left < 1 ? 0 : static_cast<std::uint32_t>(most);
     }
     __syncthreads();
     const std::uint32_t found = floats;

@@ -197,8 +197,7 @@ void StoreNode::make_store() {
       const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
       const Range in_model = part_of(layer, part);
       const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(in_model.size());
-      const double rate = plan.codec.bytes_per_s * 1e-9 * in_model.size() / plan.layout.parameters();
-      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed, rate});
+      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed});
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
@@ -213,6 +212,7 @@ void StoreNode::launch_residents() {
   moves.first = first_parts.data();
   moves.blocks = blocks.data();
   moves.of_owners = of_owners.data();
+  moves.bytes_per_ns = plan.codec.bytes_per_s * 1e-9;
   moves.choosing.choice = plan.codec.takes_random ? Choice::random : Choice::largest;
   moves.choosing.keeps_others = plan.codec.keeps_others;
   moves.withheld = {withheld.data(), chosen_rows.data()};
@@ -302,13 +302,21 @@ std::string StoreNode::reason() {
 }
 
 void StoreNode::add_traffic(Progress& now) const {
-  std::uint64_t pushed = 0;
+  std::uint64_t pushed = 0, pulled = 0;  // words
   for (int layer = 0; layer < plan.layout.size(); ++layer) {
-    for (int part = 0; part < config.nodes; ++part) pushed += plan.codec.words_of_push(part_of(layer, part).size());
+    for (int part = 0; part < config.nodes; ++part) {
+      pushed += plan.codec.words_of_push(part_of(layer, part).size());
+      pulled += codec::words_of(plan.codec.pull, part_of(layer, part).size());
+    }
   }
   const std::uint64_t steps = std::max<std::uint64_t>(1, plan.sync.local_steps);
   now.pushed_per_step = pushed * sizeof(std::uint32_t) / steps;
   now.dense_per_step = std::uint64_t{memory.parameters} * sizeof(float) / steps;
+  now.pulled_per_step = pulled * sizeof(std::uint32_t) / steps / plan.sync.pull_every;
+  if (plan.codec.bytes_per_s != 0 && now.steps > now.first_step) {
+    const double all = plan.codec.bytes_per_s * now.train_s / static_cast<double>(now.steps - now.first_step);
+    now.pushed_per_step = std::min(now.dense_per_step, static_cast<std::uint64_t>(all));
+  }
 }
 
 void StoreNode::finish(NodeReport& report) {

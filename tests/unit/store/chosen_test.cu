@@ -29,9 +29,11 @@ struct ChosenJob {
 __global__ void push_all_chosen(ChosenJob job) {
   int error = 0;
   for (int i = 0; i < job.pushes && error == 0; ++i) {
-    error = param_sync::push_chosen(gpusock::this_block(), job.store, 0,
-                                    job.gradients + static_cast<std::uint64_t>(i) * job.floats, job.withheld,
-                                    job.choosing, gpusock::Deadline::after_ns(gpusock::kPatienceNs));
+    const float* const gradients = job.gradients == nullptr
+                                       ? nullptr
+                                       : job.gradients + static_cast<std::uint64_t>(i) * job.floats;
+    error = param_sync::push_chosen(gpusock::this_block(), job.store, 0, gradients, job.withheld, job.choosing,
+                                    gpusock::Deadline::after_ns(gpusock::kPatienceNs));
   }
   if (threadIdx.x == 0) *job.result = error;
 }
@@ -72,11 +74,10 @@ class Chooser {
     sum_.copy_out(all);
     return all;
   }
-  /// The next push is of all.
+  /// The next push is of all that is left.
   void push_rest() {
-    job_.choosing.rows_max = static_cast<std::uint32_t>(floats_);
-    const std::vector<float> nothing(floats_);
-    gradients_.copy_in(nothing);
+    job_.choosing.rows_max = ~0u;
+    job_.gradients = nullptr;
     job_.pushes = 1;
     start();
     wait();
@@ -196,7 +197,7 @@ TEST(Chosen, RowsThatAreNotZeroArePushed) {
     chooser.wait();
     EXPECT_EQ(stores[1].weights_now(), gradients) << apart;
     const std::size_t rows = (kRowCount + apart - 1) / apart;
-    EXPECT_EQ(stores[1].store->traffic()[0].pushed_bytes, 24 + 4 * (2 * rows >= kRowCount ? kRowCount * 2 : rows * 3));
+    EXPECT_EQ(stores[1].store->traffic()[0].pushed_bytes, 24 + 4 * std::min(kRowCount * 2, rows * 3));
   }
 }
 
@@ -211,6 +212,23 @@ TEST(Chosen, APushOfNothingIsAPush) {
   EXPECT_EQ(stores[2].weights_now(), kZeros[0]) << "and no rank waits for another one's push";
 }
 
+/// A whole range goes if it takes no more words than its rows with their numbers: that depends on rows and format.
+TEST(Chosen, TheShorterMessageIsTaken) {
+  for (const auto format : {param_sync::WireFormat::float32, param_sync::WireFormat::int8}) {
+    StoreOptions options{.clock = Async(), .row_floats = 16};
+    options.push_format = format;
+    Stores stores(options, {std::vector<float>(640)});
+    std::vector<float> gradients(640);
+    for (std::size_t row = 0; row < 39; ++row) gradients[row * 16] = 1;
+    Chooser chooser(stores[0], gradients, gradients.size(), {});
+    chooser.start_with(push_those_that_are_not_zero);
+    chooser.wait();
+    const std::size_t rows = format == param_sync::WireFormat::float32 ? 39 * 17 : 39 * 6,
+                      all = format == param_sync::WireFormat::float32 ? 640 : 170;
+    EXPECT_EQ(stores[0].store->traffic()[0].pushed_bytes, 24 + 4 * std::min(rows, all));
+  }
+}
+
 /// Floats whose squares are too small for a float are chosen by their size, too.
 TEST(Chosen, SmallFloatsAreChosen) {
   Stores stores({.clock = Async()}, {std::vector<float>(10)});
@@ -222,6 +240,16 @@ TEST(Chosen, SmallFloatsAreChosen) {
   std::vector<float> expected(10);
   expected[7] = -2e-30f;
   EXPECT_EQ(stores[0].weights_now(), expected);
+}
+
+TEST(Chosen, RowsOfSmallFloatsAreNotZero) {
+  Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+  std::vector<float> gradients(kRowCount * kOfRow);
+  gradients[5] = 1e-30f;
+  Chooser chooser(stores[0], gradients, gradients.size(), {});
+  chooser.start_with(push_those_that_are_not_zero);
+  chooser.wait();
+  EXPECT_EQ(stores[0].weights_now(), gradients);
 }
 
 }  // namespace
