@@ -14,7 +14,7 @@ __device__ inline std::uint32_t size_bits(float value) { return __float_as_uint(
 
 /// A positive finite number, which depends on both numbers (the finalizer of MurmurHash3; Appleby, 2011). Of such
 /// numbers, take_largest() takes any.
-GPUSOCK_FN inline float random_number(std::uint32_t i, std::uint64_t step) {
+__device__ inline float random_number(std::uint32_t i, std::uint64_t step) {
   constexpr std::uint32_t kLargest = 0x7f00'0000;  // the bits of a finite number
   std::uint64_t bits = step << 32 | i;
   bits = (bits ^ bits >> 33) * 0xff51'afd7'ed55'8ccd;
