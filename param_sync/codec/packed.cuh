@@ -10,6 +10,22 @@
 
 namespace param_sync::codec {
 
+/// Calls `call` with an object of the format's type, and returns what it returns.
+template <class Call>
+__device__ inline auto with_format(WireFormat format, Call call) {
+  switch (format) {
+    case WireFormat::bfloat16:
+      return call(Bfloat16Format());
+    case WireFormat::float16:
+      return call(Float16Format());
+    case WireFormat::int8:
+      return call(Int8Format());
+    case WireFormat::float32:
+      break;
+  }
+  return call(Float32Format());
+}
+
 /// The floats of a message: rows of equal length, one after the other. In front of each row its number may be.
 struct MessageRows {
   std::uint64_t rows = 0;     ///< how many there are

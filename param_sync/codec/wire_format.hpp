@@ -88,25 +88,19 @@ struct Blocks {
   }
 };
 
-/// Calls `call` with an object of the format's type, and returns what it returns.
-template <class Call>
-GPUSOCK_FN inline auto with_format(WireFormat format, Call call) {
+/// Words of 4 bytes in which so many floats are sent.
+GPUSOCK_FN inline std::uint64_t words_of(WireFormat format, std::uint64_t floats) {
   switch (format) {
     case WireFormat::bfloat16:
-      return call(Bfloat16Format());
+      return Blocks<Bfloat16Format>::words_of(floats);
     case WireFormat::float16:
-      return call(Float16Format());
+      return Blocks<Float16Format>::words_of(floats);
     case WireFormat::int8:
-      return call(Int8Format());
+      return Blocks<Int8Format>::words_of(floats);
     case WireFormat::float32:
       break;
   }
-  return call(Float32Format());
-}
-
-/// Words of 4 bytes in which so many floats are sent.
-GPUSOCK_FN inline std::uint64_t words_of(WireFormat format, std::uint64_t floats) {
-  return with_format(format, [&]<class Format>(const Format&) { return Blocks<Format>::words_of(floats); });
+  return Blocks<Float32Format>::words_of(floats);
 }
 
 }  // namespace codec
