@@ -57,12 +57,13 @@ __device__ inline void note_push(const Group& group, const Worker& worker, unsig
   group.sync();
 }
 
+inline constexpr std::uint64_t kPieceWords = 16 << 10;  ///< the most words that are packed or unpacked at a time
+
 /// Sends the floats of a push, word by word. number(row) and value(row, i): see codec::Packed.
 template <class Group, class Format, class Number, class Value>
 __device__ inline int send_packed(const Group& group, const Worker& worker, unsigned range,
                                   const codec::Packed<Format>& packed, Number number, Value value,
                                   gpusock::Deadline until) {
-  constexpr std::uint64_t kPieceWords = 16 << 10;
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const auto write = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* to) {
     packed.pack(first, count, to, group.thread_rank(), group.size(), nullptr, number, value,
@@ -96,7 +97,6 @@ template <class Group, class Format>
 __device__ inline int receive_packed(const Group& group, const Worker& worker, unsigned range,
                                      const codec::MessageRows& of, const codec::Packed<Format>& packed, float* weights,
                                      gpusock::Deadline until) {
-  constexpr std::uint64_t kPieceWords = 16 << 10;
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   codec::BeforePiece before;
   std::uint64_t done = 0;

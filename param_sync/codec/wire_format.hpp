@@ -31,7 +31,7 @@ struct Float32Format {
   static constexpr bool kHasScale = false;  ///< see above
   /// Float `i` of a word. `scale`: of the block.
   GPUSOCK_FN static float unpack(std::uint32_t word, unsigned, float) { return reduction::bits_as<float>(word); }
-  /// The bits that a float is in a word, of which it is number `i`.
+  /// The bits of a float in a word: it is float number `i` of the word.
   GPUSOCK_FN static std::uint32_t pack(float value, unsigned, float) {
     return reduction::bits_as<std::uint32_t>(value);
   }

@@ -17,10 +17,9 @@ struct Correction {
   /// average, since the worker has read the range (Zhang et al., "Staleness-aware async-SGD for distributed deep
   /// learning", IJCAI 2016).
   bool divides_by_lag = false;
-  /// Not 0: adds compensation / sqrt(m) * g * g * (weight - weight as it was read) to a gradient g, where m is the mean
-  /// of the weight's squared gradients, of which an older one counts less (lambda_0 of Zheng et al., "Asynchronous
-  /// stochastic gradient descent with delay compensation", ICML 2017, who take 2). g is a push times Update::scale and
-  /// the number of ranks.
+  /// Not 0: adds compensation / sqrt(m) * g * g * (weight - weight as it was read) to a gradient g. m is a moving mean
+  /// of the weight's squared gradients. g is a push times Update::scale and the number of ranks. (lambda_0 of Zheng et
+  /// al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017, who take 2.)
   float compensation = 0;
 };
 

@@ -250,7 +250,7 @@ class ServerLoop {
       if (got != bytes) return leave(index);
     }
     bool wrong = false;
-    for_own_share(count, [&](std::uint64_t i) { wrong = wrong || connection.rows[i] >= rows_of(index); });
+    for_own_share(count, [&](std::uint64_t i) { wrong = wrong || connection.rows[i] >= rows_of(connection.request); });
     if (__syncthreads_or(wrong) != 0) return refuse(index);
     begin_wait(index);
   }
@@ -260,15 +260,15 @@ class ServerLoop {
     if (!request.is_push() && request.kind != RequestKind::pull && request.kind != RequestKind::pull_rows) return false;
     if (request.range >= s_.range_count) return false;
     const OwnedRange& range = s_.ranges[request.range];
-    const bool size = request.has_rows() ? request.floats <= rows_of(index) : request.floats == range.floats;
+    const bool size = request.has_rows() ? request.floats <= rows_of(request) : request.floats == range.floats;
     if (!size || (request.kind == RequestKind::pull_rows && request.floats > Request::kRowsOfPull)) return false;
     return (range.weights != nullptr || range.floats == 0) &&
            request.clock == clocks(request.range).received[at(index).rank];
   }
 
   /// How many rows the range of a request has.
-  __device__ std::uint64_t rows_of(int index) const {
-    return s_.ranges[at(index).request.range].floats / s_.row_floats;
+  __device__ std::uint64_t rows_of(const Request& request) const {
+    return s_.ranges[request.range].floats / s_.row_floats;
   }
   /// The floats of a request's push, or of its answer.
   __device__ codec::MessageRows rows_in(const Request& request) const {
@@ -279,10 +279,6 @@ class ServerLoop {
   __device__ std::uint64_t words_of_push(const Request& request) const {
     const codec::MessageRows of = rows_in(request);
     return of.rows * (codec::words_of(s_.push_format, of.floats) + (of.are_numbered ? 1 : 0));
-  }
-  /// How many weights an answer has.
-  __device__ std::uint64_t floats_of_answer(const Request& request) const {
-    return request.has_rows() ? request.floats * s_.row_floats : request.floats;
   }
 
   __device__ void begin_push(int index) {
@@ -377,7 +373,7 @@ class ServerLoop {
   template <class Format>
   __device__ bool do_ascend(const Connection& connection, const codec::Packed<Format>& packed,
                             const std::uint32_t* words, std::uint64_t count) const {
-    const std::uint64_t done = connection.done, rows = s_.ranges[connection.request.range].floats / s_.row_floats;
+    const std::uint64_t done = connection.done, rows = rows_of(connection.request);
     bool wrong = false;
     for_own_share(count, [&](std::uint64_t i) {
       if (!packed.is_number(done + i)) return;
@@ -468,14 +464,13 @@ class ServerLoop {
     change([&] {
       const unsigned range = connection.request.range;
       const bool values = lost == kNobody;
+      const codec::MessageRows of = rows_in(connection.request);
       connection.head.answer = {values ? AnswerKind::values : AnswerKind::lost, range,
-                                static_cast<std::uint64_t>(values ? 0 : lost),
-                                values ? floats_of_answer(connection.request) : 0};
+                                static_cast<std::uint64_t>(values ? 0 : lost), values ? of.rows * of.floats : 0};
       for (int rank = 0; rank < s_.ranks; ++rank) connection.head.seen[rank] = clocks(range).contained[rank];
       if (values) read_of_others(range, connection.rank) = clocks(range).of_others(connection.rank);
       const std::uint64_t bytes = sizeof(Answer) + (values ? ranks() * sizeof(std::uint64_t) : 0);
       connection.head_words = static_cast<std::uint32_t>(bytes / sizeof(std::uint32_t));
-      const codec::MessageRows of = rows_in(connection.request);
       connection.value_words = values ? of.rows * codec::words_of(s_.pull_format, of.floats) : 0;
       connection.before = {};
       connection.done = 0;

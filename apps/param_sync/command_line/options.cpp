@@ -183,8 +183,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text("--codec", config.codec,
             "With --sync: how floats are sent, PUSH or PUSH,PULL, of fp32, bf16, fp16 and int8; PUSH may be top:SHARE, "
             "too: the largest floats, and the others are kept for later pushes; or top:RATE/s: as many as so many "
-            "bytes a "
-            "second allow; or random: instead of top:")
+            "bytes a second allow; or random: instead of top:")
       .shown_default("fp32")
       .check([](const std::string& text) {
         return text.empty() ? "'' is no codec: take fp32, bf16, fp16, int8 or top:SHARE"
@@ -199,8 +198,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments
       .number("--delay-compensation", config.delay_compensation,
               "With --sync ssp or async: owners add to a gradient its square, divided by the root of its mean square, "
-              "times "
-              "the change of its weight since the pull, times so much (DC-ASGD, which takes 2)",
+              "times the change of its weight since the pull, times so much (DC-ASGD, which takes 2)",
               0.0F, 1e6F)
       .shown_default("0");
   arguments.flag("--no-priority", texts.no_priority,

@@ -21,7 +21,7 @@ struct StoreCodec {
 
   /// True if a push leaves floats out.
   bool chooses() const { return share != 0 || bytes_per_s != 0; }
-  /// How many floats a push has of a range, of which it has not all.
+  /// How many floats of a range are in a push that leaves some out.
   std::uint32_t floats_of_push(std::uint64_t floats) const {
     const auto count = static_cast<std::uint32_t>(share * static_cast<double>(floats));
     return count == 0 ? 1 : count;

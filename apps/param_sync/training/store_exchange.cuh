@@ -129,8 +129,11 @@ class OwnersMoves {
       const double all = moves_.bytes_per_ns * share * static_cast<double>(gpusock::clock_ns() - begin_ns_);
       const double left = (all - static_cast<double>(spent)) / kOfFloat;
       const auto of_part = static_cast<double>(moves_.parts[index].floats);
-      const double most = min(max(left * of_part / static_cast<double>(to_come), 1.0), of_part);
-      floats = left < 1 ? 0 : static_cast<std::uint32_t>(most);
+      floats = 0;
+      if (left >= 1 && of_part != 0) {
+        const double of_left = left * of_part / static_cast<double>(to_come);
+        floats = static_cast<std::uint32_t>(min(max(of_left, 1.0), of_part));
+      }
     }
     __syncthreads();
     const std::uint32_t found = floats;

@@ -93,7 +93,7 @@ class Chooser {
   ChosenJob job_;
 };
 
-/// Small integers, of which all sums are exact.
+/// Small integers: all sums of them are exact.
 std::vector<float> gradients_of(int rank, int pushes) {
   std::vector<float> all;
   for (std::size_t i = 0; i < static_cast<std::size_t>(pushes) * kRowCount * kOfRow; ++i) {
