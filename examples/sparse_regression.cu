@@ -210,6 +210,7 @@ class Rank {
     param_sync::StoreOptions of_store;
     of_store.clock = param_sync::clock_of(options.clock);
     of_store.update = param_sync::Update::proximal(static_cast<float>(options.rate), static_cast<float>(options.l1));
+    of_store.rows_max = of_range();
     const std::vector<std::vector<float>> zero(static_cast<std::size_t>(options.ranks), std::vector<float>(of_range()));
     store_ = std::make_unique<param_sync::Store>(group_, zero, of_store);
   }

@@ -59,7 +59,7 @@ __device__ inline bool takes_all(const Worker& worker, unsigned range, std::uint
 /// `gradients` may be null: then nothing is added. A block of threads calls it. Blocks of fewer than 256 threads choose
 /// more slowly.
 ///
-/// Errors: those of push(), and -EINVAL for a range of more than 2^32 - 1 rows.
+/// Errors: those of push_rows(), and -EINVAL for a range of more than 2^32 - 1 rows.
 __device__ inline int push_chosen(const cooperative_groups::thread_block& block, const StoreHandle& handle,
                                   unsigned range, const float* gradients, const Withheld& withheld,
                                   const Choosing& choosing,
@@ -69,13 +69,15 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
   const gpusock::Deadline until = executor::begun(deadline);
   const std::uint64_t floats = worker.ranges[range].floats, row_floats = worker.row_floats, rows = floats / row_floats;
   if (rows > ~std::uint32_t{0}) return -EINVAL;
+  const bool takes_all = store::takes_all(worker, range, min(rows, std::uint64_t{choosing.rows_max}));
+  if (!takes_all && choosing.rows_max > worker.named[range].rows_max) return -EINVAL;
   for_own_share(floats, [&](std::uint64_t i) {
     const float added = gradients == nullptr ? 0 : gradients[i];
     withheld.sum[i] = choosing.keeps_others ? withheld.sum[i] + added : added;
   });
   block.sync();
   const auto forget = [&](std::uint64_t i) { withheld.sum[i] = 0; };
-  if (store::takes_all(worker, range, min(rows, std::uint64_t{choosing.rows_max}))) {
+  if (takes_all) {
     const int error = push(block, handle, range, withheld.sum, until);
     for_own_share(floats, forget);
     block.sync();
@@ -106,7 +108,7 @@ __device__ inline int push_chosen(const cooperative_groups::thread_block& block,
 /// push of the range in any case. With Update::proximal() see there.
 ///
 /// `rows`: memory for as many numbers as the range has rows, which all threads of the block share. A block of threads
-/// calls it. Errors: those of push_chosen().
+/// calls it. More rows than StoreOptions::rows_max are pushed as a whole range. Errors: those of push_chosen().
 __device__ inline int push_nonzero(const cooperative_groups::thread_block& block, const StoreHandle& handle,
                                    unsigned range, const float* gradients, std::uint32_t* rows,
                                    gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
@@ -120,7 +122,8 @@ __device__ inline int push_nonzero(const cooperative_groups::thread_block& block
       count, count, [&](std::uint32_t row) { return store::size_of_row(gradients + row * row_floats, row_floats); },
       [&](std::uint32_t row, std::uint32_t at) { rows[at] = row; });
   block.sync();
-  if (store::takes_all(worker, range, chosen)) return push(block, handle, range, gradients, until);
+  if (chosen > worker.named[range].rows_max || store::takes_all(worker, range, chosen))
+    return push(block, handle, range, gradients, until);
   return store::push_rows_from(
       block, handle, range, chosen, [&](std::uint64_t row) { return rows[row]; },
       [&](std::uint64_t row, std::uint64_t i) { return gradients[rows[row] * row_floats + i]; }, until);

@@ -42,7 +42,8 @@ __device__ inline void sort(const cooperative_groups::thread_block& block, std::
 /// calls it.
 ///
 /// Errors: those of push_rows(), and -EINVAL, with which nothing is pushed: a key is no row of the range, the table's
-/// rows have another length than the store's, or the table has more than 2^31 cells.
+/// rows have another length than the store's, the table has more than 2^31 cells, or more rows than
+/// StoreOptions::rows_max.
 __device__ inline int push_table(const cooperative_groups::thread_block& block, const StoreHandle& handle,
                                  unsigned range, const Rows& table, std::uint64_t* order,
                                  gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
@@ -64,6 +65,7 @@ __device__ inline int push_table(const cooperative_groups::thread_block& block, 
   for (std::uint64_t step = table.cells; step != 0; step /= 2) {  // the first free cell in the order
     if (count + step <= table.cells && order[count + step - 1] != kFree) count += step;
   }
+  if (count > worker.named[range].rows_max) return -EINVAL;
   const auto cell_of = [&](std::uint64_t row) { return order[row] & 0xffff'ffffu; };
   const int error = store::push_rows_from(
       block, handle, range, count, [&](std::uint64_t row) { return static_cast<std::uint32_t>(order[row] >> 32); },

@@ -12,6 +12,8 @@
 /// ever taken out or replaced. So it makes no difference which block has inserted a row. The end of a kernel orders its
 /// additions before later reads of the sums.
 
+#include "param_sync/codec/mixed.hpp"
+
 #include "gpusock/device.cuh"
 
 #include <cuda/atomic>
@@ -63,7 +65,7 @@ struct Rows {
   /// Returns the cell of a key's row, or the error that add() returns. All threads of a group get the same result.
   __device__ std::int64_t cell_of(std::uint64_t key) const {
     if (key > kKeyMax) return -EINVAL;
-    std::uint64_t cell = mixed(key) & (cells - 1);
+    std::uint64_t cell = codec::mixed(key) & (cells - 1);
     for (std::uint64_t tried = 0; tried < cells; ++tried) {
       if (is_of(keys[cell], key + 1)) return static_cast<std::int64_t>(cell);
       cell = (cell + 1) & (cells - 1);
@@ -107,13 +109,6 @@ struct Rows {
                                          cuda::memory_order_relaxed);  // R2
     }
 #endif
-  }
-
-  /// Returns a hash of the key (the finalizer of MurmurHash3, Appleby, 2011).
-  GPUSOCK_FN static std::uint64_t mixed(std::uint64_t key) {
-    key = (key ^ key >> 33) * 0xff51afd7ed558ccd;
-    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53;
-    return key ^ key >> 33;
   }
 };
 

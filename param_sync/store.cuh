@@ -18,6 +18,7 @@
 /// Deadlines are those of socket calls; without one a call ends after a minute. After an error of any call but -EINVAL
 /// the store has failed: Store::check() says why, and later calls fail, too.
 
+#include "param_sync/codec/mixed.hpp"
 #include "param_sync/codec/packed.cuh"
 #include "param_sync/store.hpp"
 #include "param_sync/store/worker.cuh"
@@ -45,12 +46,12 @@ __device__ inline void add_bytes(std::uint64_t& word, std::uint64_t bytes) {
   all.store(all.load(cuda::memory_order_relaxed) + bytes, cuda::memory_order_relaxed);  // see worker.cuh
 }
 
-/// Counts a push that was sent, whose floats took so many words.
+/// Counts a push of so many bytes that was sent.
 template <class Group>
-__device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t clock,
-                                 std::uint64_t words) {
+__device__ inline void note_push(const Group& group, const Worker& worker, unsigned range, std::uint64_t bytes) {
   if (group.thread_rank() == 0) {
-    add_bytes(worker.traffic[range].pushed_bytes, sizeof(Request) + words * sizeof(std::uint32_t));
+    const std::uint64_t clock = worker.clock_of(range);
+    add_bytes(worker.traffic[range].pushed_bytes, bytes);
     note(worker, Event::kPush | range, clock + 1, nullptr);
     executor::DeviceWord(worker.clocks[range]).store(clock + 1, cuda::memory_order_relaxed);  // see worker.cuh
   }
@@ -59,36 +60,96 @@ __device__ inline void note_push(const Group& group, const Worker& worker, unsig
 
 inline constexpr std::uint64_t kPieceWords = 16 << 10;  ///< the most words that are packed or unpacked at a time
 
-/// Sends the floats of a push, word by word. number(row) and value(row, i): see codec::Packed.
-template <class Group, class Format, class Number, class Value>
-__device__ inline int send_packed(const Group& group, const Worker& worker, unsigned range,
-                                  const codec::Packed<Format>& packed, Number number, Value value,
-                                  gpusock::Deadline until) {
+/// Sends words of a request: write(first, count, to) writes `count` of them, from number `first` on.
+template <class Group, class Write>
+__device__ inline int send_words(const Group& group, const Worker& worker, unsigned range, std::uint64_t all,
+                                 Write write, gpusock::Deadline until) {
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const auto write = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* to) {
-    packed.pack(first, count, to, group.thread_rank(), group.size(), nullptr, number, value,
-                [](std::uint64_t, std::uint64_t, float) {});
-    group.sync();  // all is written before it is committed
-  };
-  for (std::uint64_t done = 0; done < packed.words();) {
-    const std::uint64_t most = min(packed.words() - done, kPieceWords);
+  for (std::uint64_t done = 0; done < all;) {
+    const std::uint64_t most = min(all - done, kPieceWords);
     const gpusock::Span room = worker.net.reserve(group, socket, most * sizeof(std::uint32_t), until);
     if (room.size <= 0) return lose_owner(group, worker, range, room.size);
     const std::uint64_t words = static_cast<std::uint64_t>(room.size) / sizeof(std::uint32_t);
     if (words == 0) {  // less than a word is free: this waits until one is
       worker.net.abort(group, socket);
       std::uint32_t& one = worker.heads[worker.connection_of(range)].word;
-      write(done, 1, &one);
+      write(done, std::uint64_t{1}, &one);
+      group.sync();
       const std::int64_t sent = worker.net.send(group, socket, &one, sizeof one, gpusock::kWaitAll, until);
       if (sent < 0) return lose_owner(group, worker, range, sent);
       ++done;
       continue;
     }
     write(done, words, static_cast<std::uint32_t*>(room.data));
+    group.sync();  // all is written before it is committed
     const int error = worker.net.commit(group, socket, words * sizeof(std::uint32_t));
     if (error != 0) return lose_owner(group, worker, range, error);
     done += words;
   }
+  return 0;
+}
+
+/// Sends the floats of a push. value(row, i): see codec::Packed.
+template <class Group, class Value>
+__device__ inline int send_packed(const Group& group, const Worker& worker, unsigned range,
+                                  const codec::MessageRows& of, Value value, gpusock::Deadline until) {
+  return codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
+    const codec::Packed<Format> packed(of);
+    const auto write = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* to) {
+      packed.pack(first, count, to, group.thread_rank(), group.size(), nullptr, value,
+                  [](std::uint64_t, std::uint64_t, float) {});
+    };
+    return send_words(group, worker, range, packed.words(), write, until);
+  });
+}
+
+/// A hash of the numbers of rows, for all threads of the group. (Of their places in the list, too; each number is
+/// mixed by the finalizer of MurmurHash3.)
+template <class Group, class Number>
+__device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, std::uint64_t count, Number number) {
+  const executor::DeviceWord sum(named.summed);
+  if (group.thread_rank() == 0) sum.store(0, cuda::memory_order_relaxed);  // the group's barriers order all of these
+  group.sync();
+  std::uint64_t own = 0;
+  for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) own += codec::mixed(i << 32 | number(i));
+  sum.fetch_add(own, cuda::memory_order_relaxed);
+  group.sync();
+  const std::uint64_t hash = sum.load(cuda::memory_order_relaxed);
+  group.sync();
+  return hash;
+}
+
+/// Sends a request that moves `count` rows of a range, and names them: number(i) is the number of one. If the rank has
+/// named the same ones before, they are not sent again. Adds the bytes that it has sent to `bytes`. `is_push`: floats
+/// follow.
+template <class Group, class Number>
+__device__ inline int send_request_of_rows(const Group& group, const Worker& worker, unsigned range, bool is_push,
+                                           std::uint64_t count, Number number, std::uint64_t& bytes,
+                                           gpusock::Deadline until) {
+  NamedRows& named = worker.named[range];
+  const std::uint64_t hash = hash_of(group, named, count, number);
+  const bool again = hash == named.hash && count == named.count;
+  const Request request{again     ? is_push ? RequestKind::push_again : RequestKind::pull_again
+                        : is_push ? RequestKind::push_rows
+                                  : RequestKind::pull_rows,
+                        range, worker.clock_of(range), count};
+  const bool follows = count != 0 && (is_push || !again);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request,
+                                            gpusock::kWaitAll | (follows ? gpusock::kMore : 0), until);
+  if (sent < 0) return lose_owner(group, worker, range, sent);
+  bytes += sizeof request;
+  if (again) return 0;
+  const auto write = [&](std::uint64_t first, std::uint64_t words, std::uint32_t* to) {
+    for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) to[i] = number(first + i);
+  };
+  if (const int error = send_words(group, worker, range, count, write, until); error != 0) return error;
+  bytes += count * sizeof(std::uint32_t);
+  if (group.thread_rank() == 0) {
+    named.count = count;
+    named.hash = hash;
+  }
+  group.sync();
   return 0;
 }
 
@@ -128,9 +189,9 @@ __device__ inline int receive_packed(const Group& group, const Worker& worker, u
   return 0;
 }
 
-/// Receives the answer to a pull of these rows. `seen`: see pull().
+/// Receives the answer to a pull of these rows, whose request was so many bytes. `seen`: see pull().
 template <class Group>
-__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range,
+__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range, std::uint64_t asked,
                                      const codec::MessageRows& of, float* weights, std::uint64_t* seen,
                                      gpusock::Deadline until) {
   const std::uint64_t floats = of.rows * of.floats;
@@ -160,6 +221,7 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
   if (error != 0) return error;
   if (group.thread_rank() == 0) {
     const std::uint64_t words = of.rows * codec::words_of(worker.pull_format, of.floats);
+    add_bytes(worker.traffic[range].asked_bytes, asked);
     add_bytes(worker.traffic[range].pulled_bytes,
               sizeof(Answer) + ranks * sizeof(std::uint64_t) + words * sizeof(std::uint32_t));
     note(worker, range, worker.clock_of(range), head.seen);
@@ -175,21 +237,16 @@ template <class Group, class Number, class Value>
 __device__ inline int push_rows_from(const Group& group, const StoreHandle& handle, unsigned range, std::uint64_t count,
                                      Number number, Value value, gpusock::Deadline deadline) {
   const Worker& worker = *handle.worker;
-  if (range >= worker.range_count) return -EINVAL;
+  if (range >= worker.range_count || count > worker.named[range].rows_max) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::uint64_t clock = worker.clock_of(range);
-  const Request request{RequestKind::push_rows, range, clock, count};
-  const int more = count != 0 ? gpusock::kMore : 0;
-  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
-  if (sent < 0) return lose_owner(group, worker, range, sent);
-  const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
-    const codec::Packed<Format> packed({count, worker.row_floats, true});
-    return send_packed(group, worker, range, packed, number, value, until);
-  });
-  if (error != 0) return error;
-  const std::uint64_t row_words = 1 + codec::words_of(worker.push_format, worker.row_floats);
-  note_push(group, worker, range, clock, count * row_words);
+  std::uint64_t bytes = 0;
+  if (const int error = send_request_of_rows(group, worker, range, true, count, number, bytes, until); error != 0) {
+    return error;
+  }
+  const codec::MessageRows of{count, worker.row_floats};
+  if (const int error = send_packed(group, worker, range, of, value, until); error != 0) return error;
+  bytes += count * codec::words_of(worker.push_format, worker.row_floats) * sizeof(std::uint32_t);
+  note_push(group, worker, range, bytes);
   return 0;
 }
 
@@ -219,8 +276,7 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
   const gpusock::Deadline until = executor::begun(deadline);
   const store::RangeInfo& info = worker.ranges[range];
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::uint64_t clock = worker.clock_of(range);
-  const store::Request request{store::RequestKind::push, range, clock, info.floats};
+  const store::Request request{store::RequestKind::push, range, worker.clock_of(range), info.floats};
   const int more = info.floats != 0 ? gpusock::kMore : 0;  // what follows rings the doorbell, if something follows
   std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
@@ -228,14 +284,12 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
     sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
     if (sent < 0) return store::lose_owner(group, worker, range, sent);
   } else {
-    const int error = codec::with_format(worker.push_format, [&]<class Format>(const Format&) {
-      return store::send_packed(
-          group, worker, range, codec::Packed<Format>({1, info.floats}), [](std::uint64_t) { return 0u; },
-          [&](std::uint64_t, std::uint64_t i) { return gradients[i]; }, until);
-    });
+    const int error = store::send_packed(
+        group, worker, range, {1, info.floats}, [&](std::uint64_t, std::uint64_t i) { return gradients[i]; }, until);
     if (error != 0) return error;
   }
-  store::note_push(group, worker, range, clock, codec::words_of(worker.push_format, info.floats));
+  const std::uint64_t words = codec::words_of(worker.push_format, info.floats);
+  store::note_push(group, worker, range, sizeof request + words * sizeof(std::uint32_t));
   return 0;
 }
 
@@ -258,7 +312,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   const store::Request request{store::RequestKind::pull, range, clock, info.floats};
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  return store::receive_answer(group, worker, range, {1, info.floats}, weights, seen, until);
+  return store::receive_answer(group, worker, range, sizeof request, {1, info.floats}, weights, seen, until);
 }
 
 /// As the call with `seen`, which is null.
@@ -273,9 +327,11 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
 /// rows, and 4 for each. An owner that applies pushes by themselves leaves the velocities of other rows as they are.
 ///
 /// `rows`: numbers of rows in the range, which ascend. An owner disconnects a rank that sends others. `gradients`: the
-/// floats of these rows, one row after the other. Both are memory that all threads of the group share.
+/// floats of these rows, one row after the other. Both are memory that all threads of the group share. If this rank's
+/// last call for rows of this range named the same ones, as a pull_rows() before may have done, their numbers are not
+/// sent again.
 ///
-/// Errors: those of push().
+/// Errors: those of push(), and -EINVAL for more rows than StoreOptions::rows_max.
 template <class Group>
 __device__ inline int push_rows(const Group& group, const StoreHandle& handle, unsigned range,
                                 const std::uint32_t* rows, std::uint64_t count, const float* gradients,
@@ -286,39 +342,25 @@ __device__ inline int push_rows(const Group& group, const StoreHandle& handle, u
       [&](std::uint64_t row, std::uint64_t i) { return gradients[row * row_floats + i]; }, deadline);
 }
 
-/// Asks the owner for some rows of a range, and waits for them as pull() does. Rows are asked for in batches of 512:
-/// with Ssp and Async those of a later batch may contain more pushes. `seen` is what the first batch contains, and so
-/// all do.
+/// Asks the owner for some rows of a range, and waits for them as pull() does. `seen`: see pull().
 ///
 /// `rows`: numbers of rows in the range, in any order; `weights`: memory for their floats. Both are memory that all
-/// threads of the group share.
+/// threads of the group share. Numbers that this rank's last call for rows of this range named are not sent again.
 ///
-/// Errors: those of pull().
+/// Errors: those of pull(), and -EINVAL for more rows than StoreOptions::rows_max.
 template <class Group>
 __device__ inline int pull_rows(const Group& group, const StoreHandle& handle, unsigned range,
                                 const std::uint32_t* rows, std::uint64_t count, float* weights,
                                 std::uint64_t* seen = nullptr,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
   const store::Worker& worker = *handle.worker;
-  if (range >= worker.range_count) return -EINVAL;
+  if (range >= worker.range_count || count > worker.named[range].rows_max) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  std::uint64_t done = 0;
-  do {  // also for no row: it waits as long as the clock says
-    const std::uint64_t batch = min(count - done, store::Request::kRowsOfPull);
-    const store::Request request{store::RequestKind::pull_rows, range, worker.clock_of(range), batch};
-    const int more = batch != 0 ? gpusock::kMore : 0;
-    std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
-    if (sent >= 0 && batch != 0) {
-      sent = worker.net.send(group, socket, rows + done, batch * sizeof(std::uint32_t), gpusock::kWaitAll, until);
-    }
-    if (sent < 0) return store::lose_owner(group, worker, range, sent);
-    const int error = store::receive_answer(group, worker, range, {batch, worker.row_floats},
-                                            weights + done * worker.row_floats, done == 0 ? seen : nullptr, until);
-    if (error != 0) return error;
-    done += batch;
-  } while (done < count);
-  return 0;
+  std::uint64_t bytes = 0;
+  const auto number = [&](std::uint64_t row) { return rows[row]; };
+  const int error = store::send_request_of_rows(group, worker, range, false, count, number, bytes, until);
+  if (error != 0) return error;
+  return store::receive_answer(group, worker, range, bytes, {count, worker.row_floats}, weights, seen, until);
 }
 
 }  // namespace param_sync

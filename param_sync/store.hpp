@@ -37,6 +37,10 @@ struct StoreOptions {
   /// Floats of a row, of which push_rows() and pull_rows() move some. Each range is a whole number of rows, at most
   /// 2^32.
   std::size_t row_floats = 1;
+  /// The most rows that a call may move which moves some of them. Owners keep their numbers for each rank and range, 4
+  /// bytes of device memory each, and at most as many as the range has rows: rows that a rank names again are not sent
+  /// again.
+  std::size_t rows_max = 0;
   std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
 };
 
@@ -52,6 +56,7 @@ struct StoreEvent {
 /// Bytes that kernels of one rank have moved, of one range, since start().
 struct StoreTraffic {
   std::uint64_t pushed_bytes = 0;  ///< of pushes, with their requests
+  std::uint64_t asked_bytes = 0;   ///< of the requests of pulls
   std::uint64_t pulled_bytes = 0;  ///< of the answers to pulls
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 /// @file Finds the numbers with the largest absolute values without sorting: a radix selection.
 
+#include "param_sync/codec/mixed.hpp"
+
 #include "gpusock/device.cuh"
 
 #include <cstdint>
@@ -12,14 +14,10 @@ inline constexpr unsigned kChoosingThreadsMax = 256;  ///< threads of a block th
 /// The absolute value of a number as bits, which have the same order. NaN is larger than all numbers.
 __device__ inline std::uint32_t size_bits(float value) { return __float_as_uint(value) & 0x7fff'ffffu; }
 
-/// A positive finite number, which depends on both numbers (the finalizer of MurmurHash3; Appleby, 2011). Of such
-/// numbers, take_largest() takes any.
+/// A positive finite number, which depends on both numbers. Of such numbers, take_largest() takes any.
 __device__ inline float random_number(std::uint32_t i, std::uint64_t step) {
   constexpr std::uint32_t kLargest = 0x7f00'0000;  // the bits of a finite number
-  std::uint64_t bits = step << 32 | i;
-  bits = (bits ^ bits >> 33) * 0xff51'afd7'ed55'8ccd;
-  bits = (bits ^ bits >> 33) * 0xc4ce'b9fe'1a85'ec53;
-  return __uint_as_float(static_cast<std::uint32_t>(bits ^ bits >> 33) % kLargest + 1);
+  return __uint_as_float(static_cast<std::uint32_t>(mixed(step << 32 | i)) % kLargest + 1);
 }
 
 /// The smallest of the `most` largest absolute values, and how many numbers with just this value are among them.

@@ -26,17 +26,15 @@ __device__ inline auto with_format(WireFormat format, Call call) {
   return call(Float32Format());
 }
 
-/// The floats of a message: rows of equal length, one after the other. In front of each row its number may be.
+/// The floats of a message: rows of equal length, one after the other.
 struct MessageRows {
-  std::uint64_t rows = 0;     ///< how many there are
-  std::uint64_t floats = 0;   ///< of a row
-  bool are_numbered = false;  ///< in front of each row is its number
+  std::uint64_t rows = 0;    ///< how many there are
+  std::uint64_t floats = 0;  ///< of a row
 };
 
 /// What a piece of a message needs to know of the words that came before it.
 struct BeforePiece {
-  std::uint32_t number = 0;  ///< of the last row, if rows are numbered
-  std::uint32_t scale = 0;   ///< the word that is the last block's scale
+  std::uint32_t scale = 0;  ///< the word that is the last block's scale
 };
 
 /// Where words of a message lie. All members can be called by each thread.
@@ -48,37 +46,24 @@ class Packed {
   /// Of a message with these rows.
   __device__ explicit Packed(const MessageRows& of)
       : of_(of),
-        numbers_(of.are_numbered ? 1 : 0),
-        row_words_(numbers_ + Block::words_of(of.floats)),
+        row_words_(Block::words_of(of.floats)),
         row_blocks_((of.floats + Block::kFloats - 1) / Block::kFloats) {}
 
   /// Words of the whole message.
   __device__ std::uint64_t words() const { return of_.rows * row_words_; }
 
-  /// True if the word is the number of a row.
-  __device__ bool is_number(std::uint64_t word) const { return of_.are_numbered && word % row_words_ == 0; }
-
-  /// The number of the row to which word `i` of a piece belongs. The piece begins with word `first` of the message.
-  __device__ std::uint32_t number_at(const std::uint32_t* words, std::uint64_t first, std::uint64_t i,
-                                     const BeforePiece& before) const {
-    const std::uint64_t behind = (first + i) % row_words_;
-    return i >= behind ? words[i - behind] : before.number;
-  }
-
-  /// Calls value(row, i, float) for the floats in word `i` of a piece: float number i of a row. `row` is its place in
-  /// the message, or if rows are numbered, its number.
+  /// Calls value(row, i, float) for the floats in word `i` of a piece: float number i of a row. The piece begins with
+  /// word `first` of the message.
   template <class Value>
   __device__ void unpack(const std::uint32_t* words, std::uint64_t first, std::uint64_t i, const BeforePiece& before,
                          Value value) const {
     const Place at = place_of(first + i);
-    if (at.word < numbers_) return;
-    const std::uint64_t word = at.word - numbers_, of_block = word % Block::kWords;
+    const std::uint64_t of_block = at.word % Block::kWords;
     if (Format::kHasScale && of_block == 0) return;
-    const std::uint64_t begin = word / Block::kWords * Block::kFloats + (of_block - Block::kHead) * Format::kFloats;
+    const std::uint64_t begin = at.word / Block::kWords * Block::kFloats + (of_block - Block::kHead) * Format::kFloats;
     const float scale = Format::kHasScale ? scale_at(words, i, of_block, before) : 1;
-    const std::uint64_t row = of_.are_numbered ? number_at(words, first, i, before) : at.row;
     for (unsigned k = 0; k < Format::kFloats && begin + k < of_.floats; ++k) {
-      value(row, begin + k, Format::unpack(words[i], k, scale));
+      value(at.row, begin + k, Format::unpack(words[i], k, scale));
     }
   }
 
@@ -86,12 +71,8 @@ class Packed {
   __device__ BeforePiece after(const std::uint32_t* words, std::uint64_t first, std::uint64_t count,
                                const BeforePiece& before) const {
     BeforePiece next = before;
-    const std::uint64_t last = count - 1;
-    if (of_.are_numbered) next.number = number_at(words, first, last, before);
     if constexpr (Format::kHasScale) {
-      const std::uint64_t word = place_of(first + last).word;
-      if (word < numbers_) return next;
-      const std::uint64_t behind = (word - numbers_) % Block::kWords;
+      const std::uint64_t last = count - 1, behind = place_of(first + last).word % Block::kWords;
       if (behind <= last) next.scale = words[last - behind];
     }
     return next;
@@ -99,16 +80,15 @@ class Packed {
 
   /// Writes words [first, first + count) of the message. Threads share the work: this is thread `rank` of `size`.
   ///
-  /// number(row): the number of a row. value(row, i): float number i of a row. sent(row, i, float): is called with each
-  /// float as it is received, if it is in these words. `before`: of the words before, if values may have changed since.
-  template <class Number, class Value, class Sent>
+  /// value(row, i): float number i of a row. sent(row, i, float): is called with each float as it is received, if it is
+  /// in these words. `before`: of the words before, if values may have changed since.
+  template <class Value, class Sent>
   __device__ void pack(std::uint64_t first, std::uint64_t count, std::uint32_t* to, unsigned rank, unsigned size,
-                       const BeforePiece* before, Number number, Value value, Sent sent) const {
+                       const BeforePiece* before, Value value, Sent sent) const {
     const std::uint64_t end = first + count, last = block_of(end - 1);
     for (std::uint64_t block = block_of(first) + rank; block <= last; block += size) {
       const std::uint64_t row = row_blocks_ == 1 ? block : block / row_blocks_, of_row = block - row * row_blocks_;
-      std::uint64_t word = row * row_words_ + numbers_ + of_row * Block::kWords;  // the block's first one
-      if (of_.are_numbered && of_row == 0 && word - 1 >= first && word - 1 < end) to[word - 1 - first] = number(row);
+      std::uint64_t word = row * row_words_ + of_row * Block::kWords;  // the block's first one
       const std::uint64_t begin = of_row * Block::kFloats, floats = min(Block::kFloats, of_.floats - begin);
       float scale = 1;
       if constexpr (Format::kHasScale) {
@@ -140,10 +120,10 @@ class Packed {
     return {word / row_words_, word % row_words_};
   }
 
-  /// The block of a word, counted in the whole message. The number of a row belongs to its first block.
+  /// The block of a word, counted in the whole message.
   __device__ std::uint64_t block_of(std::uint64_t word) const {
     const Place at = place_of(word);
-    return at.row * row_blocks_ + (at.word < numbers_ ? 0 : (at.word - numbers_) / Block::kWords);
+    return at.row * row_blocks_ + at.word / Block::kWords;
   }
 
   __device__ static float scale_at(const std::uint32_t* words, std::uint64_t i, std::uint64_t of_block,
@@ -162,8 +142,7 @@ class Packed {
   }
 
   MessageRows of_;
-  std::uint64_t numbers_;     ///< words in front of a row
-  std::uint64_t row_words_;   ///< with its number
+  std::uint64_t row_words_;   ///< words of a row
   std::uint64_t row_blocks_;  ///< blocks of a row
 };
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <string>
 
 namespace param_sync {
@@ -47,7 +48,7 @@ std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> init
 
 /// A hash that differs (except by chance) if ranks have other ranges or options.
 std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
-  const std::uint64_t numbers[] = {options.connections, options.row_floats,
+  const std::uint64_t numbers[] = {options.connections, options.row_floats, options.rows_max,
                                    static_cast<std::uint64_t>(options.push_format),
                                    static_cast<std::uint64_t>(options.pull_format)};
   const std::uint64_t clock = options.clock.index();
@@ -134,6 +135,7 @@ struct Store::Impl {
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
         traffic(group.context, ranges.size()),
+        named(group.context, ranges.size()),
         sockets(group.context, ranks() * of_pair()),
         heads(group.context, connections()),
         failing(group.context, 1),
@@ -147,6 +149,7 @@ struct Store::Impl {
         server_connections(group.context, ranks() * of_pair()),
         words_from(group.context, ranks()),
         owned(group.context, ranges.size()),
+        lists(group.context, ranges.size() * ranks()),
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
         read_of_others(group.context, ranges.size() * ranks()),
@@ -163,6 +166,7 @@ struct Store::Impl {
     stop[0] = 0;
     listening[0] = {};
     make_owned(initial);
+    make_lists();
     worker.copy_in(std::vector{make_worker()});
     gpusock::launch(group.context, {.stream = &stream}, open_listener, group.context.net(),
                     group.listens_at.with_port(0), kBacklog, listening.data());
@@ -220,6 +224,31 @@ struct Store::Impl {
     owned.copy_in(all);
   }
 
+  /// How many rows of a range a call may move.
+  std::uint64_t rows_max(std::size_t range) const {
+    return std::min<std::uint64_t>(options.rows_max, ranges[range].floats / options.row_floats);
+  }
+
+  /// Makes what workers and owners remember of the rows that they have named.
+  void make_lists() {
+    std::vector<store::NamedRows> of_worker(ranges.size());
+    std::vector<store::RowList> of_ranks(lists.size());
+    std::uint64_t all = 0;
+    for (std::size_t range = 0; range < ranges.size(); ++range) {
+      of_worker[range].rows_max = rows_max(range);
+      if (ranges[range].owner == group.rank) all += rows_max(range) * ranks();
+    }
+    named.copy_in(of_worker);
+    std::uint32_t* next = listed.emplace(group.context, std::max<std::uint64_t>(1, all)).data();
+    for (std::size_t range = 0; range < ranges.size(); ++range) {
+      if (ranges[range].owner != group.rank) continue;
+      for (std::size_t rank = 0; rank < ranks(); ++rank, next += rows_max(range)) {
+        of_ranks[range * ranks() + rank] = {.rows = next, .rows_max = rows_max(range)};
+      }
+    }
+    lists.copy_in(of_ranks);
+  }
+
   /// Zeroed device memory that lives as long as the store.
   gpusock::DeviceBuffer<float>& make_floats(std::size_t count) { return memory.emplace_back(group.context, count); }
 
@@ -237,6 +266,7 @@ struct Store::Impl {
     made.sockets = sockets.data();
     made.clocks = clocks.data();
     made.traffic = traffic.data();
+    made.named = named.data();
     made.heads = heads.data();
     made.words_to = sockets.data() + connections();
     made.words_from = words_from.data();
@@ -279,6 +309,7 @@ struct Store::Impl {
     made.push_format = options.push_format;
     made.pull_format = options.pull_format;
     made.connections = server_connections.data();
+    made.lists = lists.data();
     made.ranges = owned.data();
     made.received = received.data();
     made.contained = contained.data();
@@ -350,6 +381,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::RangeInfo> infos;
   gpusock::DeviceBuffer<std::uint64_t> clocks;
   gpusock::DeviceBuffer<StoreTraffic> traffic;
+  gpusock::DeviceBuffer<store::NamedRows> named;  // by range
   gpusock::DeviceBuffer<gpusock::Socket> sockets;
   gpusock::DeviceBuffer<store::Head> heads;
   gpusock::DeviceBuffer<std::uint64_t> failing;
@@ -364,6 +396,8 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Connection> server_connections;
   gpusock::DeviceBuffer<gpusock::Socket> words_from;  // by rank
   gpusock::DeviceBuffer<store::OwnedRange> owned;
+  gpusock::DeviceBuffer<store::RowList> lists;  // by range and rank
+  std::optional<gpusock::DeviceBuffer<std::uint32_t>> listed;
   gpusock::DeviceBuffer<std::uint64_t> received, contained, read_of_others;
   gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many
   gpusock::Mapped<gpusock::PollSet> set;

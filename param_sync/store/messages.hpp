@@ -20,25 +20,33 @@ struct Hello {
 
 /// What a worker asks for.
 enum class RequestKind : std::uint32_t {
-  push = 0x48535550,       ///< "PUSH"
-  pull = 0x4c4c5550,       ///< "PULL"
-  push_rows = 0x52485350,  ///< "PSHR"
-  pull_rows = 0x524c4c50   ///< "PLLR"
+  push = 0x48535550,        ///< "PUSH": a range
+  pull = 0x4c4c5550,        ///< "PULL"
+  push_rows = 0x52485350,   ///< "PSHR": rows of a range, by their numbers
+  pull_rows = 0x524c4c50,   ///< "PLLR"
+  push_again = 0x41485350,  ///< "PSHA": the rows of this worker's request before, of this range
+  pull_again = 0x414c4c50   ///< "PLLA"
 };
 
-/// A worker's message. The floats of a push follow. Of `push_rows`, for each row its number (4 bytes) and its floats
-/// follow; the numbers ascend. Of `pull_rows`, the numbers of rows follow.
+/// A worker's message. If it moves rows by their numbers, these follow, 4 bytes each. Then the floats of a push follow.
+/// The numbers of rows that are pushed ascend.
 struct Request {
-  static constexpr std::uint64_t kRowsOfPull = 512;  ///< the most rows of `pull_rows`: the smallest ring holds their
-                                                     ///< numbers
-  RequestKind kind = RequestKind::push;              ///< what it asks for
-  std::uint32_t range = 0;                           ///< number of the range
-  std::uint64_t clock = 0;                           ///< how many pushes of this range the worker has made before
-  std::uint64_t floats = 0;                          ///< floats of the range; of requests with rows: how many rows
+  RequestKind kind = RequestKind::push;  ///< what it asks for
+  std::uint32_t range = 0;               ///< number of the range
+  std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before
+  std::uint64_t floats = 0;              ///< floats of the range; of requests with rows: how many rows
+  /// True if it is of a kind that is known.
+  GPUSOCK_FN bool is_known() const { return is_push() || kind == RequestKind::pull || has_rows(); }
   /// True if it moves some rows of a range.
-  GPUSOCK_FN bool has_rows() const { return kind == RequestKind::push_rows || kind == RequestKind::pull_rows; }
+  GPUSOCK_FN bool has_rows() const { return names_rows() || is_again(); }
+  /// True if numbers of rows follow.
+  GPUSOCK_FN bool names_rows() const { return kind == RequestKind::push_rows || kind == RequestKind::pull_rows; }
+  /// True if it moves the rows that the worker has named before.
+  GPUSOCK_FN bool is_again() const { return kind == RequestKind::push_again || kind == RequestKind::pull_again; }
   /// True if it pushes.
-  GPUSOCK_FN bool is_push() const { return kind == RequestKind::push || kind == RequestKind::push_rows; }
+  GPUSOCK_FN bool is_push() const {
+    return kind == RequestKind::push || kind == RequestKind::push_rows || kind == RequestKind::push_again;
+  }
 };
 
 /// What a server answers.

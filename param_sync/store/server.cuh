@@ -16,8 +16,8 @@ enum class Phase : std::uint32_t {
   idle,     ///< the next request may come
   held,     ///< a push that must wait until the one before it is applied; its floats stay in the ring
   dropped,  ///< nothing that comes is used any more: the worker is told so when it pulls
+  naming,   ///< the numbers of the rows come that a request moves
   pushing,  ///< the floats of a push come
-  naming,   ///< the numbers of the rows come that a pull asks for
   waiting,  ///< a pull that may not read yet
   sending,  ///< an answer is being sent
   gone      ///< it is closed
@@ -30,13 +30,20 @@ struct Connection {
   Phase phase = Phase::idle;
   std::uint32_t head_words = 0;  ///< of an answer: words of `head`
   Request request;
-  std::uint64_t done = 0;         ///< words of a push that have come, or of an answer that are sent
+  std::uint64_t done = 0;         ///< numbers of rows, or words of a push that have come, or of an answer that are sent
   std::uint64_t value_words = 0;  ///< of an answer: words of its weights
   codec::BeforePiece before;      ///< of the words that have come, or are sent
   std::uint64_t missed = 0;       ///< of a push: how many pushes of others were applied since its worker has read
   Head head;                      ///< the beginning of an answer
   bool waits_for_room = false;    ///< of an answer: a change of the room wakes the server
-  std::uint32_t rows[Request::kRowsOfPull];  ///< of a pull of rows
+};
+
+/// The rows of a range that a rank has named last.
+struct RowList {
+  std::uint32_t* rows = nullptr;  ///< their numbers
+  std::uint64_t rows_max = 0;     ///< how many there may be
+  std::uint64_t count = 0;        ///< how many there are
+  bool ascends = true;            ///< each number is larger than the one before
 };
 
 /// A range that the rank owns.
@@ -62,6 +69,7 @@ struct Server {
   WireFormat push_format = WireFormat::float32;
   WireFormat pull_format = WireFormat::float32;
   Connection* connections = nullptr;
+  RowList* lists = nullptr;                   ///< by range and rank
   const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
   std::uint64_t* received = nullptr;          ///< by range and rank: how many of its pushes have come
   std::uint64_t* contained = nullptr;         ///< by range and rank: how many of its pushes the weights contain
@@ -126,6 +134,10 @@ class ServerLoop {
     return {clock_, s_.received + range * ranks(), s_.contained + range * ranks(), s_.ranks};
   }
   __device__ unsigned ranks() const { return static_cast<unsigned>(s_.ranks); }
+  /// The rows that a connection's rank has named last, of the range of its request.
+  __device__ RowList& list_of(const Connection& connection) const {
+    return s_.lists[connection.request.range * ranks() + static_cast<unsigned>(connection.rank)];
+  }
   __device__ std::uint64_t& read_of_others(unsigned range, int rank) const {
     return s_.read_of_others[range * ranks() + static_cast<unsigned>(rank)];
   }
@@ -148,7 +160,7 @@ class ServerLoop {
       case Phase::pushing:
         return take_push(index);
       case Phase::naming:
-        return take_rows_to_read(index);
+        return take_names(index);
       case Phase::sending:
         return go_on_sending(index);
       case Phase::dropped:
@@ -220,16 +232,19 @@ class ServerLoop {
       at(index).before = {};
     });
     if (!is_valid(index)) return refuse(index);
-    switch (at(index).request.kind) {
-      case RequestKind::push:
-      case RequestKind::push_rows:
-        return begin_push(index);
-      case RequestKind::pull:
-        return begin_wait(index);
-      case RequestKind::pull_rows:
-        change([&] { at(index).phase = Phase::naming; });
-        return take_rows_to_read(index);
-    }
+    if (!at(index).request.names_rows()) return carry_out(index);
+    change([&] {
+      at(index).phase = Phase::naming;
+      list_of(at(index)).count = 0;
+      list_of(at(index)).ascends = true;
+    });
+    take_names(index);
+  }
+
+  /// Does what a request asks for, once its rows are named.
+  __device__ void carry_out(int index) {
+    if (at(index).request.is_push()) return begin_push(index);
+    begin_wait(index);
   }
 
   /// A pull waits until its clock allows it.
@@ -239,30 +254,46 @@ class ServerLoop {
     answer(index);
   }
 
-  __device__ void take_rows_to_read(int index) {
+  /// Takes what has come of the rows' numbers.
+  __device__ void take_names(int index) {
     Connection& connection = at(index);
-    const std::uint64_t count = connection.request.floats;
-    if (count != 0) {
-      const auto bytes = static_cast<std::int64_t>(count * sizeof connection.rows[0]);
-      const std::int64_t got = s_.net.recv(block_, connection.socket, connection.rows, static_cast<std::size_t>(bytes),
-                                           gpusock::kWaitAll, gpusock::Deadline::now());
-      if (got == -EAGAIN) return;  // a part of them has come
-      if (got != bytes) return leave(index);
-    }
-    bool wrong = false;
-    for_own_share(count, [&](std::uint64_t i) { wrong = wrong || connection.rows[i] >= rows_of(connection.request); });
-    if (__syncthreads_or(wrong) != 0) return refuse(index);
-    begin_wait(index);
+    RowList& list = list_of(connection);
+    const auto take = [&](const std::uint32_t* words, std::uint64_t count) { return take_rows(index, words, count); };
+    if (!take_words(index, connection.request.floats, take)) return;
+    if (connection.request.is_push() && !list.ascends) return refuse(index);
+    change([&] {
+      list.count = connection.request.floats;
+      connection.done = 0;
+    });
+    carry_out(index);
+  }
+
+  /// Notes numbers of rows. Returns false if there are no such rows.
+  __device__ bool take_rows(int index, const std::uint32_t* words, std::uint64_t count) const {
+    const Connection& connection = at(index);
+    RowList& list = list_of(connection);
+    const std::uint64_t rows = rows_of(connection.request), done = connection.done;
+    for_own_share(count, [&](std::uint64_t i) { list.rows[done + i] = words[i]; });
+    __syncthreads();
+    bool wrong = false, falls = false;  // of what is noted: a peer may change its ring
+    for_own_share(count, [&](std::uint64_t i) {
+      const std::uint64_t at = done + i;
+      wrong = wrong || list.rows[at] >= rows;
+      falls = falls || (at != 0 && list.rows[at] <= list.rows[at - 1]);
+    });
+    if (__syncthreads_or(falls) != 0) change([&] { list.ascends = false; });
+    return __syncthreads_or(wrong) == 0;
   }
 
   __device__ bool is_valid(int index) const {
     const Request& request = at(index).request;
-    if (!request.is_push() && request.kind != RequestKind::pull && request.kind != RequestKind::pull_rows) return false;
-    if (request.range >= s_.range_count) return false;
+    if (!request.is_known() || request.range >= s_.range_count) return false;
     const OwnedRange& range = s_.ranges[request.range];
-    const bool size = request.has_rows() ? request.floats <= rows_of(request) : request.floats == range.floats;
-    if (!size || (request.kind == RequestKind::pull_rows && request.floats > Request::kRowsOfPull)) return false;
-    return (range.weights != nullptr || range.floats == 0) &&
+    const RowList& list = list_of(at(index));
+    const bool size = request.is_again()     ? request.floats == list.count && (list.ascends || !request.is_push())
+                      : request.names_rows() ? request.floats <= list.rows_max
+                                             : request.floats == range.floats;
+    return size && (range.weights != nullptr || range.floats == 0) &&
            request.clock == clocks(request.range).received[at(index).rank];
   }
 
@@ -272,13 +303,13 @@ class ServerLoop {
   }
   /// The floats of a request's push, or of its answer.
   __device__ codec::MessageRows rows_in(const Request& request) const {
-    if (request.has_rows()) return {request.floats, s_.row_floats, request.is_push()};
+    if (request.has_rows()) return {request.floats, s_.row_floats};
     return {1, request.floats};
   }
-  /// How many words follow the request of a push.
+  /// In how many words the floats of a push are sent.
   __device__ std::uint64_t words_of_push(const Request& request) const {
     const codec::MessageRows of = rows_in(request);
-    return of.rows * (codec::words_of(s_.push_format, of.floats) + (of.are_numbered ? 1 : 0));
+    return of.rows * codec::words_of(s_.push_format, of.floats);
   }
 
   __device__ void begin_push(int index) {
@@ -310,81 +341,80 @@ class ServerLoop {
 
   /// Takes what has come of a push.
   __device__ void take_push(int index) {
+    const auto take = [&](const std::uint32_t* words, std::uint64_t count) { return take_floats(index, words, count); };
+    if (take_words(index, words_of_push(at(index).request), take)) end_push(index);
+  }
+
+  /// Takes what has come of so many words: take(words, count) is called with each piece. It returns false if they
+  /// cannot be right: then the worker is disconnected. Returns true when all words have come.
+  template <class Take>
+  __device__ bool take_words(int index, std::uint64_t all, Take take) {
     Connection& connection = at(index);
-    const std::uint64_t words = words_of_push(connection.request);
-    for (int piece = 0; connection.done < words; ++piece) {
-      if (piece == kPiecesOfTurn) return;
-      const std::uint64_t most = min(kPieceFloats, words - connection.done);
+    for (int piece = 0; connection.done < all; ++piece) {
+      if (piece == kPiecesOfTurn) return false;
+      const std::uint64_t most = min(kPieceFloats, all - connection.done);
       const gpusock::Span span = s_.net.peek(block_, connection.socket, most * sizeof(float), gpusock::Deadline::now());
-      if (span.size == -EAGAIN) return;
-      if (span.size <= 0) return leave(index);
+      if (span.size == -EAGAIN) return false;
+      if (span.size <= 0) return left(index);
       std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
-      const bool right = count == 0 || take(index, static_cast<const std::uint32_t*>(span.data), count);
-      if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return leave(index);
-      if (!right) return refuse(index);
+      const bool right = count == 0 || take(static_cast<const std::uint32_t*>(span.data), count);
+      if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return left(index);
+      if (!right) return refused(index);
       if (count == 0) {  // a part of a word has come, perhaps at the ring's end
         alignas(16) __shared__ std::uint32_t one;
         const std::int64_t got = s_.net.recv(block_, connection.socket, &one, sizeof one, gpusock::kWaitAll,
                                              gpusock::Deadline::now());
-        if (got == -EAGAIN) return;
-        if (got != static_cast<std::int64_t>(sizeof one)) return leave(index);
-        if (!take(index, &one, 1)) return refuse(index);
+        if (got == -EAGAIN) return false;
+        if (got != static_cast<std::int64_t>(sizeof one)) return left(index);
+        if (!take(&one, 1)) return refused(index);
         count = 1;
       }
       change([&] { connection.done += count; });
     }
-    end_push(index);
+    return true;
+  }
+  __device__ bool left(int index) {
+    leave(index);
+    return false;
+  }
+  __device__ bool refused(int index) {
+    refuse(index);
+    return false;
   }
 
-  /// Keeps words of a push for the sum of their clock, or applies them. Returns false if they cannot be right.
-  __device__ bool take(int index, const std::uint32_t* words, std::uint64_t count) const {
+  /// Keeps words of a push for the sum of their clock, or applies them.
+  __device__ bool take_floats(int index, const std::uint32_t* words, std::uint64_t count) const {
     const Connection& connection = at(index);
     if (s_.push_format == WireFormat::float32 && !connection.request.has_rows()) {
       with_push(connection, [&](auto apply) {
         for_own_share(count, [&](std::uint64_t i) { apply(connection.done + i, __uint_as_float(words[i])); });
       });
-      return true;
-    }
-    return codec::with_format(s_.push_format, [&]<class Format>(const Format&) {
-      return take_packed(at(index), codec::Packed<Format>(rows_in(at(index).request)), words, count);
-    });
-  }
-
-  template <class Format>
-  __device__ bool take_packed(Connection& connection, const codec::Packed<Format>& packed, const std::uint32_t* words,
-                              std::uint64_t count) const {
-    const bool numbered = connection.request.has_rows();
-    const std::uint64_t done = connection.done, floats = s_.ranges[connection.request.range].floats;
-    if (numbered && !do_ascend(connection, packed, words, count)) return false;
-    with_push(connection, [&](auto apply) {
-      for_own_share(count, [&](std::uint64_t i) {
-        packed.unpack(words, done, i, connection.before, [&](std::uint64_t row, std::uint64_t of_row, float pushed) {
-          const std::uint64_t weight = numbered ? row * s_.row_floats + of_row : of_row;
-          if (weight < floats) apply(weight, pushed);  // a peer may change its ring
-        });
+    } else {
+      codec::with_format(s_.push_format, [&]<class Format>(const Format&) {
+        take_packed(at(index), codec::Packed<Format>(rows_in(at(index).request)), words, count);
       });
-    });
-    const codec::BeforePiece before = packed.after(words, done, count, connection.before);
-    change([&] { connection.before = before; });
+    }
     return true;
   }
 
-  /// True if the numbers of rows in a piece are right.
   template <class Format>
-  __device__ bool do_ascend(const Connection& connection, const codec::Packed<Format>& packed,
-                            const std::uint32_t* words, std::uint64_t count) const {
-    const std::uint64_t done = connection.done, rows = rows_of(connection.request);
-    bool wrong = false;
-    for_own_share(count, [&](std::uint64_t i) {
-      if (!packed.is_number(done + i)) return;
-      wrong = wrong || words[i] >= rows;
-      if (done + i == 0) return;
-      // The word in front of it belongs to the row before.
-      const std::uint32_t last = i == 0 ? connection.before.number
-                                        : packed.number_at(words, done, i - 1, connection.before);
-      wrong = wrong || words[i] <= last;
+  __device__ void take_packed(Connection& connection, const codec::Packed<Format>& packed, const std::uint32_t* words,
+                              std::uint64_t count) const {
+    with_push(connection, [&](auto apply) {
+      for_own_share(count, [&](std::uint64_t i) {
+        packed.unpack(words, connection.done, i, connection.before,
+                      [&](std::uint64_t row, std::uint64_t of_row, float pushed) {
+                        apply(weight_of(connection, row, of_row), pushed);
+                      });
+      });
     });
-    return __syncthreads_or(wrong) == 0;
+    const codec::BeforePiece before = packed.after(words, connection.done, count, connection.before);
+    change([&] { connection.before = before; });
+  }
+
+  /// The number of a weight in its range: float number i of a row of the message.
+  __device__ std::uint64_t weight_of(const Connection& connection, std::uint64_t row, std::uint64_t i) const {
+    return connection.request.has_rows() ? list_of(connection).rows[row] * s_.row_floats + i : i;
   }
 
   /// Calls `call` with a function that takes the number of a weight in its range, and what is pushed for it.
@@ -548,15 +578,12 @@ class ServerLoop {
                                std::uint32_t* to, std::uint64_t count) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
     float* const read = range.read == nullptr ? nullptr : read_by(connection);
-    const auto weight_of = [&](std::uint64_t row, std::uint64_t i) {
-      return connection.request.has_rows() ? connection.rows[row] * s_.row_floats + i : i;
-    };
     // Other ranks may change weights between two pieces: then a block that is cut keeps the scale with which it began.
     packed.pack(
-        first, count, to, threadIdx.x, blockDim.x, &connection.before, [](std::uint64_t) { return 0u; },
-        [&](std::uint64_t row, std::uint64_t i) { return range.weights[weight_of(row, i)]; },
+        first, count, to, threadIdx.x, blockDim.x, &connection.before,
+        [&](std::uint64_t row, std::uint64_t i) { return range.weights[weight_of(connection, row, i)]; },
         [&](std::uint64_t row, std::uint64_t i, float sent) {
-          if (read != nullptr) read[weight_of(row, i)] = sent;
+          if (read != nullptr) read[weight_of(connection, row, i)] = sent;
         });
     __syncthreads();
     const codec::BeforePiece before = packed.after(to, first, count, connection.before);

@@ -49,6 +49,14 @@ struct RangeInfo {
   std::uint64_t floats = 0;  ///< how many weights it has
 };
 
+/// The rows of a range that this rank has named last. Its owner has them, too, so they are not sent again.
+struct NamedRows {
+  std::uint64_t rows_max = 0;  ///< how many a call may move
+  std::uint64_t count = 0;     ///< how many there are
+  std::uint64_t hash = 0;      ///< of their numbers
+  std::uint64_t summed = 0;    ///< where threads add up a hash
+};
+
 /// What comes before the values of a pull.
 struct Head {
   static constexpr int kRanksMax = 64;  ///< the most ranks of a group
@@ -79,6 +87,7 @@ struct Worker {
   const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
   std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made
   StoreTraffic* traffic = nullptr;              ///< by range
+  NamedRows* named = nullptr;                   ///< by range
   Head* heads = nullptr;                        ///< by connection_of()
   const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
   const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from

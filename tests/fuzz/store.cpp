@@ -37,32 +37,37 @@ struct Formats {
   WireFormat push, pull;
 };
 
-/// What follows a request of rows: most of their numbers ascend.
-std::string rows_of(Input& input, const Request& request, const Formats& formats) {
+/// Words of a push, after the numbers of its rows.
+std::uint64_t words_of_push(const Request& request, const Formats& formats) {
+  return request.has_rows() ? request.floats * formats.push_words(kRow) : formats.push_words(kFloats[request.range]);
+}
+
+/// Numbers of rows, most of which ascend.
+std::string names(Input& input, std::uint64_t count) {
   std::string all;
   std::uint32_t row = 0;
-  for (std::uint64_t i = 0; i < request.floats; ++i, row += 1 + static_cast<std::uint32_t>(input.below(3))) {
+  for (std::uint64_t i = 0; i < count; ++i, row += 1 + static_cast<std::uint32_t>(input.below(3))) {
     if (input.byte() == 1) row = input.take<std::uint32_t>();
     all += bytes_of(row);
-    for (std::uint64_t word = 0; request.is_push() && word < formats.push_words(kRow); ++word) {
-      all += bytes_of(word == 0 ? input.take<float>() : 1.0f);
-    }
   }
   return all;
 }
 
 /// What the worker sends: most of it follows the protocol.
 std::string requests(Input& input, const Formats& formats) {
-  std::array<std::uint64_t, kFloats.size()> clocks{};
+  std::array<std::uint64_t, kFloats.size()> clocks{}, named{};
   std::string all;
   for (std::size_t left = input.below(12); left != 0; --left) {
     Request request;
     request.range = static_cast<std::uint32_t>(input.below(kOwned));
-    constexpr RequestKind kKinds[] = {RequestKind::push, RequestKind::pull, RequestKind::push_rows,
-                                      RequestKind::pull_rows};
-    request.kind = kKinds[input.below(4)];
+    constexpr RequestKind kKinds[] = {RequestKind::push,      RequestKind::pull,       RequestKind::push_rows,
+                                      RequestKind::pull_rows, RequestKind::push_again, RequestKind::pull_again};
+    request.kind = kKinds[input.below(6)];
     request.clock = clocks[request.range];
-    request.floats = request.has_rows() ? input.below(kFloats[request.range] / kRow + 2) : kFloats[request.range];
+    request.floats = request.is_again()     ? named[request.range]
+                     : request.names_rows() ? input.below(kFloats[request.range] / kRow + 2)
+                                            : kFloats[request.range];
+    if (request.has_rows()) named[request.range] = request.floats;
     if (request.is_push()) ++clocks[request.range];
     const Request right = request;
     if (input.byte() == 1) {
@@ -71,10 +76,10 @@ std::string requests(Input& input, const Formats& formats) {
       std::memcpy(&request, text.data(), sizeof request);
     }
     all += bytes_of(request);
-    if (right.has_rows()) all += rows_of(input, right, formats);
-    if (right.kind != RequestKind::push) continue;
+    if (right.names_rows()) all += names(input, right.floats);
+    if (!right.is_push()) continue;
     const float value = input.take<float>();
-    for (std::uint64_t i = 0; i < formats.push_words(kFloats[right.range]); ++i) all += bytes_of(value);
+    for (std::uint64_t i = 0; i < words_of_push(right, formats); ++i) all += bytes_of(value);
   }
   if (input.byte() == 1) all.resize(input.below(all.size() + 1));
   return all;
@@ -84,28 +89,37 @@ std::string requests(Input& input, const Formats& formats) {
 template <class Clock>
 struct Expected {
   Expected(const Clock& clock, const std::string& said, const Formats& formats) {
-    const std::uint64_t row_words = 1 + formats.push_words(kRow);  // of a push
+    struct Named {
+      std::uint64_t count = 0;
+      bool ascends = true;
+    };
+    std::array<Named, kOwned> named{};
     std::size_t at = 0;
     while (said.size() - at >= sizeof(Request)) {
       Request request;
       std::memcpy(&request, said.data() + at, sizeof request);
       at += sizeof request;
-      const bool pulls_rows = request.kind == RequestKind::pull_rows;
-      refused = (!request.is_push() && request.kind != RequestKind::pull && !pulls_rows) || request.range >= kOwned ||
-                request.clock != received[request.range];
+      refused = !request.is_known() || request.range >= kOwned || request.clock != received[request.range];
       if (refused) return;
       const std::uint64_t all = kFloats[request.range], rows = all / kRow;
-      refused = request.has_rows() ? request.floats > rows || (pulls_rows && request.floats > Request::kRowsOfPull)
-                                   : request.floats != all;
+      Named& of = named[request.range];
+      refused = request.is_again()     ? request.floats != of.count || (request.is_push() && !of.ascends)
+                : request.names_rows() ? request.floats > rows
+                                       : request.floats != all;
       if (refused) return;
-      const std::uint64_t own = received[request.range], applied = Clock::kInRankOrder ? 0 : own;
-      if (pulls_rows) {
-        const std::size_t bytes = request.floats * sizeof(std::uint32_t);
-        if (said.size() - at < bytes) return;
-        for (std::uint64_t i = 0; i < request.floats; ++i) refused = refused || row_at(said, at, i, 1) >= rows;
+      if (request.names_rows()) {
+        of = {request.floats};
+        for (std::uint64_t i = 0; i < request.floats; ++i, at += sizeof(std::uint32_t)) {
+          if (said.size() - at < sizeof(std::uint32_t)) return;  // this number has not come
+          const std::uint32_t row = row_at(said, at);
+          refused = row >= rows;
+          if (refused) return;
+          of.ascends = of.ascends && (i == 0 || row > row_at(said, at - sizeof row));
+        }
+        refused = request.is_push() && !of.ascends;
         if (refused) return;
-        at += bytes;
       }
+      const std::uint64_t own = received[request.range], applied = Clock::kInRankOrder ? 0 : own;
       if (!request.is_push()) {
         if (!clock.suffices(applied, true, own) || !clock.suffices(0, false, own)) {
           waits = true;
@@ -120,24 +134,17 @@ struct Expected {
         waits = true;
         return;
       }
-      const std::size_t bytes = (request.has_rows() ? request.floats * row_words : formats.push_words(all)) *
-                                sizeof(float);
-      for (std::uint64_t i = 0; request.has_rows() && i < request.floats; ++i) {
-        if (said.size() - at < (i * row_words + 1) * sizeof(float)) return;  // this number has not come
-        const std::uint32_t row = row_at(said, at, i, row_words);
-        refused = row >= rows || (i != 0 && row <= row_at(said, at, i - 1, row_words));
-        if (refused) return;
-      }
+      const std::size_t bytes = words_of_push(request, formats) * sizeof(float);
       if (said.size() - at < bytes) return;
       at += bytes;
       ++received[request.range];
     }
   }
 
-  /// The number of row i, where so many words follow each other from one to the next.
-  static std::uint32_t row_at(const std::string& said, std::size_t at, std::uint64_t i, std::uint64_t words) {
+  /// A number of a row.
+  static std::uint32_t row_at(const std::string& said, std::size_t at) {
     std::uint32_t row = 0;
-    std::memcpy(&row, said.data() + at + i * words * sizeof row, sizeof row);
+    std::memcpy(&row, said.data() + at, sizeof row);
     return row;
   }
 
@@ -166,6 +173,7 @@ __global__ void serve(store::Server server, Clock clock, Sgd update) {
 /// A server of one connection, whose worker is rank 0.
 struct Owner {
   static constexpr float kGuard = 77;
+  static constexpr std::uint32_t kListGuard = 78;
 
   Owner(const Net& net, Socket socket, const Formats& formats) {
     for (std::size_t i = 0; i < kOwned; ++i) {
@@ -181,6 +189,8 @@ struct Owner {
       ranges[i].pushed = pushed[i].data();
       ranges[i].read = read[i].data();
       ranges[i].squares = squares[i].data();
+      listed[i].assign(kFloats[i] / kRow + 1, kListGuard);
+      lists[i * kRanks] = {.rows = listed[i].data(), .rows_max = kFloats[i] / kRow};
     }
     ranges[kOwned].floats = kFloats[kOwned];
     connection.socket = socket;
@@ -195,6 +205,7 @@ struct Owner {
     server.pull_format = formats.pull;
     server.range_count = static_cast<std::uint32_t>(kFloats.size());
     server.connections = &connection;
+    server.lists = lists.data();
     server.ranges = ranges.data();
     server.received = received.data();
     server.contained = contained.data();
@@ -211,6 +222,8 @@ struct Owner {
 
   std::array<std::vector<float>, kOwned> weights, states, pushed, read, squares;
   std::array<store::OwnedRange, kFloats.size()> ranges{};
+  std::array<std::vector<std::uint32_t>, kOwned> listed;
+  std::array<store::RowList, kFloats.size() * kRanks> lists{};
   std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{}, read_of_others{};
   std::array<std::uint32_t, kRanks> lost{};
   std::uint32_t losses = 0;
@@ -261,7 +274,7 @@ void run(const Clock& clock, const Formats& formats, Input& input, Node& node, S
   }
   for (std::size_t range = 0; range < kOwned; ++range) {
     FUZZ_CHECK(owner.weights[range].back() == Owner::kGuard && owner.pushed[range].back() == Owner::kGuard);
-    FUZZ_CHECK(owner.read[range].back() == Owner::kGuard);
+    FUZZ_CHECK(owner.read[range].back() == Owner::kGuard && owner.listed[range].back() == Owner::kListGuard);
   }
   node.turn(8);
   check_answers(wire->from_node, expected);

@@ -186,6 +186,7 @@ void StoreNode::make_store() {
   options.correction = plan.correction;
   options.push_format = plan.codec.push;
   options.pull_format = plan.codec.pull;
+  if (plan.codec.chooses()) options.rows_max = plan.layout.parameters();  // of a range at most all
   options.history_events = history_events(config, plan);
   store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;

@@ -135,7 +135,8 @@ class Sync(Runs):
         self.assertGreater(max(abs(one - other) for one, other in zip(by["bsp"], by["every:2"])), 1e-3)
 
     def test_codecs_move_the_bytes_that_they_promise(self):
-        """On any link, and all ranks have the same weights. With bsp they are the same in each run."""
+        """On any link, and all ranks have the same weights. With bsp they are the same in each run. Where few floats are
+        chosen they may be those of the push before: then their numbers are not sent."""
         words = {"fp32": lambda n: n, "bf16": lambda n: -(-n // 2), "fp16": lambda n: -(-n // 2), "int8": lambda n: -(-n // 64) + -(-n // 4),
                  "top:0.05": lambda n: 2 * max(1, int(0.05 * n)), "random:0.05": lambda n: 2 * max(1, int(0.05 * n))}
         nodes, hashes = 3, []
@@ -149,7 +150,9 @@ class Sync(Runs):
                 size = layer["parameters"]
                 parts = [size * (i + 1) // nodes - size * i // nodes for i in range(nodes)]
                 times = report["steps"] * nodes
-                self.assertEqual(layer["pushed_bytes"], times * sum(24 + 4 * words[push](part) for part in parts), codec)
+                spared = times * sum(24 + 4 * words[push](part) for part in parts) - layer["pushed_bytes"]
+                few = ":" in push and words[push](parts[0]) < 40
+                self.assertIn(spared, range(0, times * sum(2 * words[push](part) for part in parts), 4) if few else [0], codec)
                 self.assertEqual(layer["pulled_bytes"], times * sum(24 + 8 * nodes + 4 * words[pull](part) for part in parts), codec)
         self.assertEqual(len(set(hashes)), len(hashes))
         self.assertEqual(hashes[0], results(*SMALL, "--nodes", nodes, "--serial")["weights_hash"])

@@ -111,7 +111,7 @@ std::vector<float> sum_of(const std::vector<float>& gradients) {
 const Weights kZeros{std::vector<float>(kRowCount * kOfRow)};
 
 TEST(Chosen, TheLargestRowsArePushedAndTheOthersKept) {
-  Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+  Stores stores({.clock = Async(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
   const std::vector<float> gradients = gradients_of(1, 1);
   Chooser chooser(stores[1], gradients, gradients.size(), {.rows_max = 4});
   chooser.start();
@@ -137,7 +137,7 @@ TEST(Chosen, TheLargestRowsArePushedAndTheOthersKept) {
 TEST(Chosen, NothingIsLost) {
   for (const Choice choice : {Choice::largest, Choice::random}) {
     for (const param_sync::AnyClock& clock : {param_sync::AnyClock(Bsp()), param_sync::AnyClock(Async())}) {
-      Stores stores({.clock = clock, .row_floats = kOfRow}, kZeros);
+      Stores stores({.clock = clock, .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
       std::vector<std::unique_ptr<Chooser>> choosers;
       std::vector<float> expected(kRowCount * kOfRow);
       for (int rank = 0; rank < kRanks; ++rank) {
@@ -157,7 +157,7 @@ TEST(Chosen, NothingIsLost) {
 
 /// Random rows are others in each push, and for each rank.
 TEST(Chosen, RandomRowsDiffer) {
-  Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+  Stores stores({.clock = Async(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
   std::vector<std::vector<float>> kept;
   for (int rank = 0; rank < 2; ++rank) {
     for (int push = 0; push < 2; ++push) {
@@ -173,7 +173,7 @@ TEST(Chosen, RandomRowsDiffer) {
 }
 
 TEST(Chosen, WithoutFeedbackTheOthersAreLost) {
-  Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+  Stores stores({.clock = Async(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
   Chooser chooser(stores[0], gradients_of(0, 3), kRowCount * kOfRow, {.rows_max = 4, .keeps_others = false});
   chooser.start();
   chooser.wait();
@@ -189,7 +189,7 @@ __global__ void push_those_that_are_not_zero(ChosenJob job) {
 /// Of few rows their numbers go with them. Of many, all rows go without. Either way it is one push of the range.
 TEST(Chosen, RowsThatAreNotZeroArePushed) {
   for (const std::size_t apart : {std::size_t{1}, std::size_t{2}, std::size_t{3}, kRowCount}) {
-    Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+    Stores stores({.clock = Async(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
     std::vector<float> gradients(kRowCount * kOfRow);
     for (std::size_t row = 0; row < kRowCount; row += apart) gradients[row * kOfRow + row % 2] = -1.5f;
     Chooser chooser(stores[1], gradients, gradients.size(), {});
@@ -202,7 +202,7 @@ TEST(Chosen, RowsThatAreNotZeroArePushed) {
 }
 
 TEST(Chosen, APushOfNothingIsAPush) {
-  Stores stores({.clock = Bsp(), .row_floats = kOfRow}, kZeros);
+  Stores stores({.clock = Bsp(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
   std::vector<std::unique_ptr<Chooser>> choosers;
   for (int rank = 0; rank < kRanks; ++rank) {
     choosers.push_back(std::make_unique<Chooser>(stores[rank], kZeros[0], kZeros[0].size(), Choosing{}));
@@ -215,7 +215,7 @@ TEST(Chosen, APushOfNothingIsAPush) {
 /// A whole range goes if it takes no more words than its rows with their numbers: that depends on rows and format.
 TEST(Chosen, TheShorterMessageIsTaken) {
   for (const auto format : {param_sync::WireFormat::float32, param_sync::WireFormat::int8}) {
-    StoreOptions options{.clock = Async(), .row_floats = 16};
+    StoreOptions options{.clock = Async(), .row_floats = 16, .rows_max = 40};
     options.push_format = format;
     Stores stores(options, {std::vector<float>(640)});
     std::vector<float> gradients(640);
@@ -231,7 +231,7 @@ TEST(Chosen, TheShorterMessageIsTaken) {
 
 /// Floats whose squares are too small for a float are chosen by their size, too.
 TEST(Chosen, SmallFloatsAreChosen) {
-  Stores stores({.clock = Async()}, {std::vector<float>(10)});
+  Stores stores({.clock = Async(), .rows_max = 10}, {std::vector<float>(10)});
   std::vector<float> gradients(10, 1e-30f);
   gradients[7] = -2e-30f;
   Chooser chooser(stores[0], gradients, 10, {.rows_max = 1});
@@ -243,7 +243,7 @@ TEST(Chosen, SmallFloatsAreChosen) {
 }
 
 TEST(Chosen, RowsOfSmallFloatsAreNotZero) {
-  Stores stores({.clock = Async(), .row_floats = kOfRow}, kZeros);
+  Stores stores({.clock = Async(), .row_floats = kOfRow, .rows_max = kRowCount}, kZeros);
   std::vector<float> gradients(kRowCount * kOfRow);
   gradients[5] = 1e-30f;
   Chooser chooser(stores[0], gradients, gradients.size(), {});

@@ -63,7 +63,6 @@ struct PackJob {
   WireFormat format = WireFormat::float32;
   MessageRows of;
   const float* values = nullptr;
-  const std::uint32_t* numbers = nullptr;
   const std::uint64_t* packed_pieces = nullptr;  ///< words of each
   const std::uint64_t* unpacked_pieces = nullptr;
   bool keeps = false;  ///< what was packed is what counts for the next piece
@@ -81,7 +80,6 @@ __device__ void pack_and_unpack(const PackJob& job) {
   for (std::uint64_t done = 0, piece = 0; done < packed.words(); done += job.packed_pieces[piece++]) {
     packed.pack(
         done, job.packed_pieces[piece], job.words + done, threadIdx.x, blockDim.x, job.keeps ? &before : nullptr,
-        [&](std::uint64_t row) { return job.numbers[row]; },
         [&](std::uint64_t row, std::uint64_t i) { return job.values[row * job.of.floats + i]; },
         [&](std::uint64_t row, std::uint64_t i, float sent) { job.sent[row * job.of.floats + i] = sent; });
     __syncthreads();
@@ -124,11 +122,8 @@ gpusock::DeviceBuffer<T> in_device(gpusock::Context& context, const std::vector<
 /// Packs rows, and returns what is unpacked.
 std::vector<float> moved(gpusock::Context& context, WireFormat format, const MessageRows& of,
                          const std::vector<float>& values, std::mt19937& random) {
-  std::vector<std::uint32_t> numbers;  // if they are used, a row has its place as its number
-  for (std::uint32_t row = 0; row < of.rows; ++row) numbers.push_back(row);
-  const std::size_t words = of.rows * (words_of(format, of.floats) + (of.are_numbered ? 1 : 0));
+  const std::size_t words = of.rows * words_of(format, of.floats);
   const auto in_values = in_device(context, values);
-  const auto in_numbers = in_device(context, numbers);
   const auto packed_pieces = in_device(context, cut(words, random));
   const auto unpacked_pieces = in_device(context, cut(words, random));
   gpusock::DeviceBuffer<std::uint32_t> message(context, words + 1);
@@ -138,7 +133,6 @@ std::vector<float> moved(gpusock::Context& context, WireFormat format, const Mes
   job.format = format;
   job.of = of;
   job.values = in_values.data();
-  job.numbers = in_numbers.data();
   job.packed_pieces = packed_pieces.data();
   job.unpacked_pieces = unpacked_pieces.data();
   job.keeps = random() % 2 == 0;
@@ -171,7 +165,6 @@ TEST(Formats, MessagesThatAreCutAnywhereHaveTheRoundedNumbers) {
     MessageRows of;
     of.rows = trial % 3 == 0 ? 1 : 1 + random() % 9;
     of.floats = trial % 3 == 0 ? 1 + random() % 700 : 1 + random() % 150;
-    of.are_numbered = random() % 2 == 0;
     std::vector<float> values(of.rows * of.floats), expected;
     for (float& value : values) {
       value = std::ldexp(static_cast<float>(static_cast<int>(random() % 4001) - 2000),

@@ -46,6 +46,20 @@ __device__ void move_rows(const Group& group, const RowsJob& job) {
   if (group.thread_rank() == 0) *job.result = error;
 }
 
+/// Pushes rows and pulls the same ones.
+__global__ void push_and_pull(RowsJob job) {
+  const auto block = gpusock::this_block();
+  const auto deadline = gpusock::Deadline::after_ns(gpusock::kPatienceNs);
+  int error = 0;
+  if (job.pushes != 0) {
+    error = param_sync::push_rows(block, job.store, job.range, job.rows, job.count, job.floats, deadline);
+  }
+  if (error == 0) {
+    error = param_sync::pull_rows(block, job.store, job.range, job.rows, job.count, job.floats, job.seen, deadline);
+  }
+  if (threadIdx.x == 0) *job.result = error;
+}
+
 __global__ void move_rows_by_block(RowsJob job) { move_rows(gpusock::this_block(), job); }
 __global__ void move_rows_by_thread(RowsJob job) { move_rows(gpusock::this_thread(), job); }
 
@@ -108,9 +122,10 @@ std::vector<std::uint32_t> every(std::uint32_t apart, std::uint32_t first, std::
 /// Rank r pushes every (r + 2)-th row. With Bsp no rank reads before all have pushed.
 TEST(Stores, RowsOfARangeArePushedAndPulled) {
   for (const param_sync::AnyClock& clock : {param_sync::AnyClock(Bsp()), param_sync::AnyClock(Async())}) {
-    for (const std::uint32_t rows : {1u, 7u, 100'000u}) {  // the last ones are many rings, and many batches
+    for (const std::uint32_t rows : {1u, 7u, 100'000u}) {  // the last ones are many rings
       SCOPED_TRACE(rows);
-      Stores stores({.clock = clock, .row_floats = kColumns}, {std::vector<float>(rows * kColumns, 1.0f)});
+      Stores stores({.clock = clock, .row_floats = kColumns, .rows_max = rows},
+                    {std::vector<float>(rows * kColumns, 1.0f)});
       std::vector<std::unique_ptr<RowMover>> movers;
       for (int rank = 0; rank < kRanks; ++rank) {
         movers.push_back(
@@ -146,7 +161,7 @@ TEST(Stores, RowsAreSentInAnyFormat) {
   constexpr std::uint32_t kRows = 5'000;
   for (const auto format :
        {param_sync::WireFormat::bfloat16, param_sync::WireFormat::float16, param_sync::WireFormat::int8}) {
-    StoreOptions options{.clock = Bsp(), .row_floats = kColumns};
+    StoreOptions options{.clock = Bsp(), .row_floats = kColumns, .rows_max = kRows};
     options.push_format = options.pull_format = format;
     Stores stores(options, {std::vector<float>(kRows * kColumns)});
     std::vector<std::unique_ptr<RowMover>> movers;
@@ -168,7 +183,7 @@ TEST(Stores, RowsAreSentInAnyFormat) {
 
 /// What a rank has pushed before does not come back.
 TEST(Stores, RowsThatAreNotPushedCountAsZero) {
-  Stores stores({.clock = Bsp(), .row_floats = kColumns}, {std::vector<float>(6 * kColumns)});
+  Stores stores({.clock = Bsp(), .row_floats = kColumns, .rows_max = 6}, {std::vector<float>(6 * kColumns)});
   std::vector<float> expected(6 * kColumns);
   for (const std::vector<std::uint32_t>& rows : {every(1, 0, 6), every(2, 0, 6), {}}) {
     std::vector<std::unique_ptr<RowMover>> movers;
@@ -189,7 +204,7 @@ TEST(Stores, RowsThatAreNotPushedCountAsZero) {
 TEST(Stores, RowsThatCannotBeRightEndTheirRankAlone) {
   const std::vector<std::uint32_t> bad[] = {{3, 2}, {2, 2}, {0, 7}, {~0u}};
   for (const auto& rows : bad) {
-    Stores stores({.clock = Async(), .row_floats = kColumns}, {std::vector<float>(7 * kColumns)});
+    Stores stores({.clock = Async(), .row_floats = kColumns, .rows_max = 7}, {std::vector<float>(7 * kColumns)});
     RowMover wrong(stores[1], rows);
     wrong.start(false);
     wrong.stream.synchronize();
@@ -199,6 +214,67 @@ TEST(Stores, RowsThatCannotBeRightEndTheirRankAlone) {
     right.start(true);
     EXPECT_EQ(right.wait().size(), 2 * kColumns) << "the others go on";
   }
+}
+
+/// Calls that each name these rows. Returns the result.
+int name(Rank& rank, const std::vector<std::uint32_t>& rows, bool pushes, std::vector<float>* read = nullptr) {
+  RowMover mover(rank, rows);
+  mover.job.pushes = pushes ? 1 : 0;
+  gpusock::launch(rank.context, {.block = 3, .stream = &mover.stream}, push_and_pull, mover.job);
+  mover.stream.synchronize();
+  if (read != nullptr) {
+    read->resize(rows.size() * kColumns);
+    mover.floats.copy_out(*read);
+  }
+  return mover.result[0];
+}
+
+TEST(Stores, RowsThatAreNamedAgainAreNotSentAgain) {
+  constexpr std::uint64_t kRequest = 24, kNumber = 4, kRow = kColumns * 4;
+  Stores stores({.clock = Async(), .row_floats = kColumns, .rows_max = 90}, {std::vector<float>(90 * kColumns)});
+  std::uint64_t pushed = 0, asked = 0;
+  std::vector<float> expected(90 * kColumns), read;
+  const auto expect = [&](const std::vector<std::uint32_t>& rows, bool pushes, bool named_before) {
+    const std::uint64_t names = named_before ? 0 : rows.size() * kNumber;
+    ASSERT_EQ(name(stores[1], rows, pushes, &read), 0);
+    if (pushes) pushed += kRequest + names + rows.size() * kRow;
+    asked += kRequest + (pushes ? 0 : names);  // a pull after a push names its rows again
+    const param_sync::StoreTraffic traffic = stores[1].store->traffic()[0];
+    EXPECT_EQ(traffic.pushed_bytes, pushed);
+    EXPECT_EQ(traffic.asked_bytes, asked);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (std::uint64_t column = 0; column < kColumns; ++column) {
+        float& weight = expected[rows[i] * kColumns + column];
+        if (pushes) weight += pushed_of(1, rows[i] * kColumns + column);
+        EXPECT_EQ(read[i * kColumns + column], weight) << rows[i];
+      }
+    }
+  };
+  expect(every(3, 0, 90), true, false);
+  expect(every(3, 0, 90), true, true);
+  expect(every(3, 1, 90), true, false);  // as many rows
+  expect(every(3, 0, 90), false, false);
+  expect(every(3, 0, 60), true, false);  // only fewer
+  expect({}, true, false);
+  expect({}, false, true);
+  expect({5, 2, 5}, false, false);
+  expect({2, 5, 5}, false, false);  // the same ones in another order
+  expect({89}, true, false);
+  EXPECT_EQ(stores[1].weights_now(), expected);
+}
+
+TEST(Stores, RowsThatArePulledInAnyOrderAreNotPushedSo) {
+  Stores stores({.clock = Async(), .row_floats = kColumns, .rows_max = 7}, {std::vector<float>(7 * kColumns)});
+  EXPECT_EQ(name(stores[1], {6, 2, 3}, false), 0);
+  EXPECT_NE(name(stores[1], {6, 2, 3}, true), 0);
+  EXPECT_NE(failure_of(stores[0]).find("rows that do not ascend"), std::string::npos);
+}
+
+TEST(Stores, MoreRowsThanAgreedAreRefusedAndNothingElse) {
+  Stores stores({.clock = Async(), .row_floats = kColumns, .rows_max = 3}, {std::vector<float>(7 * kColumns)});
+  EXPECT_EQ(name(stores[0], every(1, 0, 4), true), -EINVAL);
+  EXPECT_EQ(name(stores[0], every(1, 0, 4), false), -EINVAL);
+  EXPECT_EQ(name(stores[0], every(1, 0, 3), true), 0);
 }
 
 TEST(Stores, RangesAreWholeNumbersOfRows) {

@@ -63,7 +63,7 @@ class Summer {
 TEST(Tables, EachRowIsPushedOnceWithItsSum) {
   constexpr std::uint32_t kRows = 1'000;
   for (const param_sync::AnyClock& clock : {param_sync::AnyClock(Bsp()), param_sync::AnyClock(Async())}) {
-    Stores stores({.clock = clock, .row_floats = kWidth}, {std::vector<float>(kRows * kWidth)});
+    Stores stores({.clock = clock, .row_floats = kWidth, .rows_max = kRows}, {std::vector<float>(kRows * kWidth)});
     std::vector<std::unique_ptr<Summer>> summers;
     std::vector<float> expected(kRows * kWidth);
     std::vector<std::size_t> rows_of(kRanks);
@@ -96,7 +96,7 @@ TEST(Tables, EachRowIsPushedOnceWithItsSum) {
 }
 
 TEST(Tables, WhatIsNoRowOfTheRangeIsRefused) {
-  Stores stores({.clock = Async(), .row_floats = kWidth}, {std::vector<float>(10 * kWidth)});
+  Stores stores({.clock = Async(), .row_floats = kWidth, .rows_max = 10}, {std::vector<float>(10 * kWidth)});
   Summer summer(stores[0], 20);
   summer.start({3, 10}, 2);
   EXPECT_EQ(summer.wait(), -EINVAL);
@@ -111,7 +111,7 @@ TEST(Tables, WhatIsNoRowOfTheRangeIsRefused) {
 /// Also of one cell, and of all cells.
 TEST(Tables, SmallTablesAndFullOnesArePushed) {
   for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{64}}) {
-    Stores stores({.clock = Async(), .row_floats = kWidth}, {std::vector<float>(200 * kWidth)});
+    Stores stores({.clock = Async(), .row_floats = kWidth, .rows_max = 200}, {std::vector<float>(200 * kWidth)});
     Summer summer(stores[0], rows);
     std::vector<std::uint64_t> keys;
     const std::uint64_t cells = std::bit_ceil(rows + rows / 2);
