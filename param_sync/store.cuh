@@ -103,15 +103,16 @@ __device__ inline int send_packed(const Group& group, const Worker& worker, unsi
   });
 }
 
-/// A hash of the numbers of rows, for all threads of the group. (Of their places in the list, too; each number is
-/// mixed by the finalizer of MurmurHash3.)
-template <class Group, class Number>
-__device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, std::uint64_t count, Number number) {
+/// A hash of what names rows, and of the order, for all threads of the group.
+template <class Group, class Name>
+__device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, std::uint64_t count, Name name) {
   const executor::DeviceWord sum(named.summed);
   if (group.thread_rank() == 0) sum.store(0, cuda::memory_order_relaxed);  // the group's barriers order all of these
   group.sync();
   std::uint64_t own = 0;
-  for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) own += codec::mixed(i << 32 | number(i));
+  for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) {
+    own += codec::mixed(i + codec::mixed(name(i)));
+  }
   sum.fetch_add(own, cuda::memory_order_relaxed);
   group.sync();
   const std::uint64_t hash = sum.load(cuda::memory_order_relaxed);
@@ -119,20 +120,25 @@ __device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, st
   return hash;
 }
 
-/// Sends a request that moves `count` rows of a range, and names them: number(i) is the number of one. If the rank has
-/// named the same ones before, they are not sent again. Adds the bytes that it has sent to `bytes`. `is_push`: floats
-/// follow.
-template <class Group, class Number>
+/// The kind of a request that names rows by numbers, or by keys of 8 bytes.
+__device__ inline RequestKind kind_of(bool is_push, bool again, bool by_key) {
+  if (again) return is_push ? RequestKind::push_again : RequestKind::pull_again;
+  if (by_key) return is_push ? RequestKind::push_keys : RequestKind::pull_keys;
+  return is_push ? RequestKind::push_rows : RequestKind::pull_rows;
+}
+
+/// Sends a request that moves `count` rows of a range, and names them: name(i) is the number of one, or its key. If the
+/// rank has named the same ones before, they are not sent again. Adds the bytes that it has sent to `bytes`. `is_push`:
+/// floats follow.
+template <class Group, class Name>
 __device__ inline int send_request_of_rows(const Group& group, const Worker& worker, unsigned range, bool is_push,
-                                           std::uint64_t count, Number number, std::uint64_t& bytes,
+                                           std::uint64_t count, Name name, std::uint64_t& bytes,
                                            gpusock::Deadline until) {
+  constexpr std::uint64_t kWords = sizeof(name(std::uint64_t{})) / sizeof(std::uint32_t);
   NamedRows& named = worker.named[range];
-  const std::uint64_t hash = hash_of(group, named, count, number);
+  const std::uint64_t hash = hash_of(group, named, count, name);
   const bool again = hash == named.hash && count == named.count;
-  const Request request{again     ? is_push ? RequestKind::push_again : RequestKind::pull_again
-                        : is_push ? RequestKind::push_rows
-                                  : RequestKind::pull_rows,
-                        range, worker.clock_of(range), count};
+  const Request request{kind_of(is_push, again, kWords == 2), range, worker.clock_of(range), count};
   const bool follows = count != 0 && (is_push || !again);
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request,
@@ -141,10 +147,13 @@ __device__ inline int send_request_of_rows(const Group& group, const Worker& wor
   bytes += sizeof request;
   if (again) return 0;
   const auto write = [&](std::uint64_t first, std::uint64_t words, std::uint32_t* to) {
-    for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) to[i] = number(first + i);
+    for (std::uint64_t i = group.thread_rank(); i < words; i += group.size()) {
+      const std::uint64_t word = first + i;
+      to[i] = static_cast<std::uint32_t>(name(word / kWords) >> 32 * (word % kWords));
+    }
   };
-  if (const int error = send_words(group, worker, range, count, write, until); error != 0) return error;
-  bytes += count * sizeof(std::uint32_t);
+  if (const int error = send_words(group, worker, range, count * kWords, write, until); error != 0) return error;
+  bytes += count * kWords * sizeof(std::uint32_t);
   if (group.thread_rank() == 0) {
     named.count = count;
     named.hash = hash;
@@ -153,51 +162,13 @@ __device__ inline int send_request_of_rows(const Group& group, const Worker& wor
   return 0;
 }
 
-/// Receives the floats of an answer that is packed.
-template <class Group, class Format>
-__device__ inline int receive_packed(const Group& group, const Worker& worker, unsigned range,
-                                     const codec::MessageRows& of, const codec::Packed<Format>& packed, float* weights,
-                                     gpusock::Deadline until) {
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  codec::BeforePiece before;
-  std::uint64_t done = 0;
-  const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
-    for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) {
-      packed.unpack(words, done, i, before,
-                    [&](std::uint64_t row, std::uint64_t k, float value) { weights[row * of.floats + k] = value; });
-    }
-    before = packed.after(words, done, count, before);
-    done += count;
-    group.sync();  // all have read the words before they are released
-  };
-  while (done < packed.words()) {
-    const std::uint64_t most = min(packed.words() - done, kPieceWords);
-    const gpusock::Span span = worker.net.peek(group, socket, most * sizeof(std::uint32_t), until);
-    if (span.size <= 0) return lose_owner(group, worker, range, span.size);
-    const std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
-    if (count != 0) take(static_cast<const std::uint32_t*>(span.data), count);
-    const int error = worker.net.release(group, socket, count * sizeof(std::uint32_t));
-    if (error != 0) return lose_owner(group, worker, range, error);
-    if (count != 0) continue;
-    std::uint32_t& one = worker.heads[worker.connection_of(range)].word;  // a part of a word has come
-    const std::int64_t got = worker.net.recv(group, socket, &one, sizeof one, gpusock::kWaitAll, until);
-    if (got != static_cast<std::int64_t>(sizeof one)) {
-      return lose_owner(group, worker, range, min(got, std::int64_t{0}));
-    }
-    take(&one, 1);
-  }
-  return 0;
-}
-
-/// Receives the answer to a pull of these rows, whose request was so many bytes. `seen`: see pull().
+/// Receives the beginning of an answer to a pull of these rows.
 template <class Group>
-__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range, std::uint64_t asked,
-                                     const codec::MessageRows& of, float* weights, std::uint64_t* seen,
-                                     gpusock::Deadline until) {
-  const std::uint64_t floats = of.rows * of.floats;
+__device__ inline int receive_head(const Group& group, const Worker& worker, unsigned range,
+                                   const codec::MessageRows& of, gpusock::Deadline until) {
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const auto receive = [&](void* to, std::uint64_t bytes) {
-    const std::int64_t got = bytes == 0 ? 0 : worker.net.recv(group, socket, to, bytes, gpusock::kWaitAll, until);
+    const std::int64_t got = worker.net.recv(group, socket, to, bytes, gpusock::kWaitAll, until);
     return got == static_cast<std::int64_t>(bytes) ? 0 : lose_owner(group, worker, range, min(got, std::int64_t{0}));
   };
   Head& head = worker.heads[worker.connection_of(range)];
@@ -208,18 +179,56 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
         group, worker,
         {FailureKind::worker, static_cast<std::int32_t>(answer.lost), ECONNRESET, static_cast<std::int32_t>(range)});
   }
-  if (answer.kind != AnswerKind::values || answer.range != range || answer.floats != floats) {
+  if (answer.kind != AnswerKind::values || answer.range != range || answer.floats != of.rows * of.floats) {
     return lose_owner(group, worker, range, -EPROTO);
   }
-  const auto ranks = static_cast<std::uint64_t>(worker.ranks);
-  if (const int error = receive(head.seen, ranks * sizeof(std::uint64_t)); error != 0) return error;
-  const int error = worker.pull_format == WireFormat::float32
-                        ? receive(weights, floats * sizeof(float))
-                        : codec::with_format(worker.pull_format, [&]<class Format>(const Format&) {
-                            return receive_packed(group, worker, range, of, codec::Packed<Format>(of), weights, until);
-                          });
-  if (error != 0) return error;
+  return receive(head.seen, static_cast<std::uint64_t>(worker.ranks) * sizeof(std::uint64_t));
+}
+
+/// Receives the floats of an answer: value(row, i, float) takes float number i of a row of the message.
+template <class Group, class Value>
+__device__ inline int receive_packed(const Group& group, const Worker& worker, unsigned range,
+                                     const codec::MessageRows& of, Value value, gpusock::Deadline until) {
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  return codec::with_format(worker.pull_format, [&]<class Format>(const Format&) {
+    const codec::Packed<Format> packed(of);
+    codec::BeforePiece before;
+    std::uint64_t done = 0;
+    const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
+      for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) {
+        packed.unpack(words, done, i, before, value);
+      }
+      before = packed.after(words, done, count, before);
+      done += count;
+      group.sync();  // all have read the words before they are released
+    };
+    while (done < packed.words()) {
+      const std::uint64_t most = min(packed.words() - done, kPieceWords);
+      const gpusock::Span span = worker.net.peek(group, socket, most * sizeof(std::uint32_t), until);
+      if (span.size <= 0) return lose_owner(group, worker, range, span.size);
+      const std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
+      if (count != 0) take(static_cast<const std::uint32_t*>(span.data), count);
+      const int error = worker.net.release(group, socket, count * sizeof(std::uint32_t));
+      if (error != 0) return lose_owner(group, worker, range, error);
+      if (count != 0) continue;
+      std::uint32_t& one = worker.heads[worker.connection_of(range)].word;  // a part of a word has come
+      const std::int64_t got = worker.net.recv(group, socket, &one, sizeof one, gpusock::kWaitAll, until);
+      if (got != static_cast<std::int64_t>(sizeof one)) {
+        return lose_owner(group, worker, range, min(got, std::int64_t{0}));
+      }
+      take(&one, 1);
+    }
+    return 0;
+  });
+}
+
+/// Counts a pull of these rows that was answered, whose request was so many bytes.
+template <class Group>
+__device__ inline void note_pull(const Group& group, const Worker& worker, unsigned range, std::uint64_t asked,
+                                 const codec::MessageRows& of, std::uint64_t* seen) {
   if (group.thread_rank() == 0) {
+    const auto ranks = static_cast<std::uint64_t>(worker.ranks);
+    const Head& head = worker.heads[worker.connection_of(range)];
     const std::uint64_t words = of.rows * codec::words_of(worker.pull_format, of.floats);
     add_bytes(worker.traffic[range].asked_bytes, asked);
     add_bytes(worker.traffic[range].pulled_bytes,
@@ -228,19 +237,38 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
     for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
   }
   group.sync();
+}
+
+/// Receives the answer to a pull of these rows, whose request was so many bytes. `seen`: see pull().
+template <class Group>
+__device__ inline int receive_answer(const Group& group, const Worker& worker, unsigned range, std::uint64_t asked,
+                                     const codec::MessageRows& of, float* weights, std::uint64_t* seen,
+                                     gpusock::Deadline until) {
+  if (const int error = receive_head(group, worker, range, of, until); error != 0) return error;
+  const std::uint64_t floats = of.rows * of.floats;
+  if (worker.pull_format != WireFormat::float32) {
+    const auto value = [&](std::uint64_t row, std::uint64_t i, float number) { weights[row * of.floats + i] = number; };
+    if (const int error = receive_packed(group, worker, range, of, value, until); error != 0) return error;
+  } else if (floats != 0) {
+    const std::uint64_t bytes = floats * sizeof(float);
+    const std::int64_t got = worker.net.recv(group, worker.sockets[worker.connection_of(range)], weights, bytes,
+                                             gpusock::kWaitAll, until);
+    if (got != static_cast<std::int64_t>(bytes)) return lose_owner(group, worker, range, min(got, std::int64_t{0}));
+  }
+  note_pull(group, worker, range, asked, of, seen);
   return 0;
 }
 
-/// Pushes `count` rows of a range, wherever they are: number(row) is the number of one, and value(row, i) its float
-/// number i. The numbers ascend.
-template <class Group, class Number, class Value>
+/// Pushes `count` rows of a range, wherever they are: name(row) is the number of one, or its key, and value(row, i) its
+/// float number i. Numbers and keys ascend.
+template <class Group, class Name, class Value>
 __device__ inline int push_rows_from(const Group& group, const StoreHandle& handle, unsigned range, std::uint64_t count,
-                                     Number number, Value value, gpusock::Deadline deadline) {
+                                     Name name, Value value, gpusock::Deadline deadline) {
   const Worker& worker = *handle.worker;
   if (range >= worker.range_count || count > worker.named[range].rows_max) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
   std::uint64_t bytes = 0;
-  if (const int error = send_request_of_rows(group, worker, range, true, count, number, bytes, until); error != 0) {
+  if (const int error = send_request_of_rows(group, worker, range, true, count, name, bytes, until); error != 0) {
     return error;
   }
   const codec::MessageRows of{count, worker.row_floats};

@@ -41,6 +41,10 @@ struct StoreOptions {
   /// bytes of device memory each, and at most as many as the range has rows: rows that a rank names again are not sent
   /// again.
   std::size_t rows_max = 0;
+  /// Rows that each rank has for keys: push_keys() and pull_keys() name rows by 64-bit keys. At most 2^32 - 2; 0: there
+  /// are no keys. Consistent hashing gives a rank up to 1.5 times as many keys as the mean. Rank r's keys are range
+  /// number n + r, where n is how many ranges the store was given.
+  std::size_t keys_max = 0;
   std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
 };
 

@@ -1,10 +1,12 @@
 #include "param_sync/store.hpp"
 
 #include "param_sync/group/connected_group.hpp"
+#include "param_sync/schedule/consistent_hash.hpp"
 #include "param_sync/store/connect.cuh"
 #include "param_sync/wire/hash.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <deque>
 #include <numeric>
@@ -25,8 +27,9 @@ constexpr float kCompensationMax = 1e6f;
 
 [[noreturn]] void refuse_store(const std::string& why) { throw gpusock::Error(EINVAL, "a store: " + why); }
 
-/// Gives each range to the rank that owns the fewest floats so far, the largest ranges first.
-std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> initial, int ranks) {
+/// Gives each range to the rank that owns the fewest floats so far, the largest ranges first. Each rank's keys follow.
+std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> initial, const StoreOptions& options,
+                                        int ranks) {
   std::vector<store::RangeInfo> ranges;
   std::uint64_t begin = 0;
   for (const std::vector<float>& weights : initial) {
@@ -43,12 +46,18 @@ std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> init
     ranges[range].owner = static_cast<std::int32_t>(least - floats.begin());
     *least += std::max<std::uint64_t>(1, ranges[range].floats);
   }
+  if (options.keys_max == 0) return ranges;
+  const std::uint64_t of_keys = options.keys_max * options.row_floats;
+  for (int rank = 0; rank < ranks; ++rank, begin += of_keys) ranges.push_back({rank, begin, of_keys});
   return ranges;
 }
 
 /// A hash that differs (except by chance) if ranks have other ranges or options.
 std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
-  const std::uint64_t numbers[] = {options.connections, options.row_floats, options.rows_max,
+  const std::uint64_t numbers[] = {options.connections,
+                                   options.row_floats,
+                                   options.rows_max,
+                                   options.keys_max,
                                    static_cast<std::uint64_t>(options.push_format),
                                    static_cast<std::uint64_t>(options.pull_format)};
   const std::uint64_t clock = options.clock.index();
@@ -68,7 +77,12 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
 
 /// Returns the options. Throws gpusock::Error (EINVAL).
 const StoreOptions& checked(std::span<const std::vector<float>> initial, const StoreOptions& options) {
-  if (initial.empty()) refuse_store("no range of weights");
+  constexpr std::size_t kKeysMax = (std::size_t{1} << 32) - 2;
+  if (initial.empty() && options.keys_max == 0) refuse_store("no range of weights, and no keys");
+  if (options.keys_max > kKeysMax) refuse_store(std::to_string(options.keys_max) + " keys a rank, not up to 2^32 - 2");
+  if (options.keys_max != 0 && (options.rows_max == 0 || options.row_floats == 0)) {
+    refuse_store("keys, and calls that move none: give rows_max and row_floats, too");
+  }
   if (options.connections == 0 || options.connections > kConnectionsMax) {
     refuse_store(std::to_string(options.connections) + " connections to each owner, not 1 to " +
                  std::to_string(kConnectionsMax));
@@ -108,7 +122,11 @@ std::string describe(const store::Failure& failure) {
       return "a store lost " + rank + ", which has failed: see what it says";
     case store::FailureKind::request:
       return "a store: " + rank +
-             " has sent a request that does not follow the one before it, or rows that do not ascend";
+             " has sent a request that does not follow the one before it, or rows or keys that do not ascend";
+    case store::FailureKind::keys:
+      return "a store: " + rank + " has named more keys than this rank has room for: see StoreOptions::keys_max";
+    case store::FailureKind::full:
+      return "a store: " + rank + " has no room for a key that this rank has named: see StoreOptions::keys_max";
     case store::FailureKind::owner:
       break;
   }
@@ -130,7 +148,7 @@ struct Store::Impl {
       : group(listening_group(*with.impl_)),
         options(checked(initial, given)),
         settings(hash_of(initial, given)),
-        ranges(ranges_of(initial, group.nodes)),
+        ranges(ranges_of(initial, given, group.nodes)),
         ports(group.context, group.executor, group.addresses, group.nodes),
         infos(group.context, ranges.size()),
         clocks(group.context, ranges.size()),
@@ -150,6 +168,9 @@ struct Store::Impl {
         words_from(group.context, ranks()),
         owned(group.context, ranges.size()),
         lists(group.context, ranges.size() * ranks()),
+        points(group.context, options.keys_max == 0 ? 1 : ranks() * schedule::ConsistentHash::kPointsOfNode),
+        key_numbers(group.context, 2 * keys_of_call() + store::KeyOwners::kThreadsMax),
+        first_keys(group.context, ranks() + 1),
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
         read_of_others(group.context, ranges.size() * ranks()),
@@ -167,6 +188,7 @@ struct Store::Impl {
     listening[0] = {};
     make_owned(initial);
     make_lists();
+    make_points();
     worker.copy_in(std::vector{make_worker()});
     gpusock::launch(group.context, {.stream = &stream}, open_listener, group.context.net(),
                     group.listens_at.with_port(0), kBacklog, listening.data());
@@ -206,9 +228,11 @@ struct Store::Impl {
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       all[i].floats = ranges[i].floats;
       if (ranges[i].owner != group.rank || ranges[i].floats == 0) continue;
-      const std::size_t floats = initial[i].size();
+      const std::size_t floats = ranges[i].floats;
+      const bool has_keys = i >= initial.size();
       all[i].weights = make_floats(floats).data();
-      memory.back().copy_in(initial[i]);
+      if (has_keys) all[i].keys = make_key_rows();
+      if (!has_keys) memory.back().copy_in(initial[i]);
       // Pushes that are applied by themselves have velocities of their ranks: then a rank's velocity decays once with
       // each of its pushes, as it does with Bsp.
       const bool apart = !in_rank_order() && options.update.momentum != 0;
@@ -219,14 +243,42 @@ struct Store::Impl {
       if (options.correction.compensation == 0) continue;
       all[i].squares = make_floats(floats).data();
       all[i].read = make_floats(floats * ranks()).data();
-      for (std::size_t rank = 0; rank < ranks(); ++rank) memory.back().copy_in(initial[i], rank * floats);
+      for (std::size_t rank = 0; rank < ranks() && !has_keys; ++rank) memory.back().copy_in(initial[i], rank * floats);
     }
     owned.copy_in(all);
   }
 
-  /// How many rows of a range a call may move.
+  /// Makes the table of the keys that this rank owns. A third of its cells stay free, so that searches are short.
+  store::KeyRows make_key_rows() {
+    const std::size_t cells = std::bit_ceil(options.keys_max + options.keys_max / 2 + 1);
+    std::uint64_t* const keys = key_cells.emplace(group.context, cells).data();
+    std::uint32_t* const rows = key_rows.emplace(group.context, cells + 1).data();
+    std::vector<std::uint32_t> none(cells + 1, store::KeyRows::kNone);
+    none.back() = 0;
+    key_rows->copy_in(none);
+    return {{.keys = keys, .cells = cells}, rows, rows + cells, options.keys_max};
+  }
+
+  /// How many keys a call may name.
+  std::size_t keys_of_call() const { return options.keys_max == 0 ? 0 : options.rows_max; }
+
+  /// Makes the circle of consistent hashing.
+  void make_points() {
+    if (options.keys_max == 0) return;
+    std::vector<int> all(ranks());
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<store::HashPoint> made;
+    made.reserve(points.size());
+    const schedule::ConsistentHash hash(all);
+    for (const auto& [position, rank] : hash.points()) made.push_back({position, rank});
+    points.copy_in(made);
+  }
+
+  /// How many rows of a range a call may move. Of keys it may name more than an owner has room for: the owner says so.
   std::uint64_t rows_max(std::size_t range) const {
-    return std::min<std::uint64_t>(options.rows_max, ranges[range].floats / options.row_floats);
+    const bool has_keys = options.keys_max != 0 && range + ranks() >= ranges.size();
+    const std::uint64_t rows = ranges[range].floats / options.row_floats;
+    return has_keys ? options.rows_max : std::min<std::uint64_t>(options.rows_max, rows);
   }
 
   /// Makes what workers and owners remember of the rows that they have named.
@@ -267,6 +319,17 @@ struct Store::Impl {
     made.clocks = clocks.data();
     made.traffic = traffic.data();
     made.named = named.data();
+    if (options.keys_max != 0) {
+      std::uint32_t* const numbers = key_numbers.data();
+      made.keys = {.points = points.data(),
+                   .point_count = static_cast<std::uint32_t>(points.size()),
+                   .first_range = range_count() - static_cast<std::uint32_t>(ranks()),
+                   .keys_max = keys_of_call(),
+                   .owners = numbers,
+                   .order = numbers + keys_of_call(),
+                   .counts = numbers + 2 * keys_of_call(),
+                   .first = first_keys.data()};
+    }
     made.heads = heads.data();
     made.words_to = sockets.data() + connections();
     made.words_from = words_from.data();
@@ -398,6 +461,12 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::OwnedRange> owned;
   gpusock::DeviceBuffer<store::RowList> lists;  // by range and rank
   std::optional<gpusock::DeviceBuffer<std::uint32_t>> listed;
+  // Of keys.
+  gpusock::DeviceBuffer<store::HashPoint> points;
+  gpusock::DeviceBuffer<std::uint32_t> key_numbers;  // see KeyOwners
+  gpusock::DeviceBuffer<std::uint64_t> first_keys;   // likewise
+  std::optional<gpusock::DeviceBuffer<std::uint64_t>> key_cells;
+  std::optional<gpusock::DeviceBuffer<std::uint32_t>> key_rows;
   gpusock::DeviceBuffer<std::uint64_t> received, contained, read_of_others;
   gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many
   gpusock::Mapped<gpusock::PollSet> set;

@@ -19,6 +19,10 @@ class ConsistentHash {
 
   int owner(std::uint64_t position) const;
 
+  /// All points, in ascending order: where each is, and whose it is.
+  const std::vector<std::pair<std::uint64_t, int>>& points() const& { return points_; }
+  const std::vector<std::pair<std::uint64_t, int>>& points() const&& = delete;
+
  private:
   std::vector<std::pair<std::uint64_t, int>> points_;  // sorted
 };

@@ -24,12 +24,14 @@ enum class RequestKind : std::uint32_t {
   pull = 0x4c4c5550,        ///< "PULL"
   push_rows = 0x52485350,   ///< "PSHR": rows of a range, by their numbers
   pull_rows = 0x524c4c50,   ///< "PLLR"
+  push_keys = 0x4b485350,   ///< "PSHK": rows of a range of keys, by their keys
+  pull_keys = 0x4b4c4c50,   ///< "PLLK"
   push_again = 0x41485350,  ///< "PSHA": the rows of this worker's request before, of this range
   pull_again = 0x414c4c50   ///< "PLLA"
 };
 
-/// A worker's message. If it moves rows by their numbers, these follow, 4 bytes each. Then the floats of a push follow.
-/// The numbers of rows that are pushed ascend.
+/// A worker's message. If it moves rows by their numbers, these follow, 4 bytes each; or their keys, 8 bytes each. Then
+/// the floats of a push follow. Keys ascend, and so do the numbers of rows that are pushed.
 struct Request {
   RequestKind kind = RequestKind::push;  ///< what it asks for
   std::uint32_t range = 0;               ///< number of the range
@@ -38,14 +40,20 @@ struct Request {
   /// True if it is of a kind that is known.
   GPUSOCK_FN bool is_known() const { return is_push() || kind == RequestKind::pull || has_rows(); }
   /// True if it moves some rows of a range.
-  GPUSOCK_FN bool has_rows() const { return names_rows() || is_again(); }
-  /// True if numbers of rows follow.
-  GPUSOCK_FN bool names_rows() const { return kind == RequestKind::push_rows || kind == RequestKind::pull_rows; }
+  GPUSOCK_FN bool has_rows() const { return name_words() != 0 || is_again(); }
+  /// True if keys follow.
+  GPUSOCK_FN bool has_keys() const { return kind == RequestKind::push_keys || kind == RequestKind::pull_keys; }
+  /// In how many words of 4 bytes each row is named: 0 if nothing names them.
+  GPUSOCK_FN unsigned name_words() const {
+    if (has_keys()) return 2;
+    return kind == RequestKind::push_rows || kind == RequestKind::pull_rows ? 1 : 0;
+  }
   /// True if it moves the rows that the worker has named before.
   GPUSOCK_FN bool is_again() const { return kind == RequestKind::push_again || kind == RequestKind::pull_again; }
   /// True if it pushes.
   GPUSOCK_FN bool is_push() const {
-    return kind == RequestKind::push || kind == RequestKind::push_rows || kind == RequestKind::push_again;
+    return kind == RequestKind::push || kind == RequestKind::push_rows || kind == RequestKind::push_keys ||
+           kind == RequestKind::push_again;
   }
 };
 
@@ -70,7 +78,7 @@ struct LastWord {
   static constexpr std::uint64_t kMagic = 0x31306477'6f745370;  ///< "pStowd01"
   std::uint64_t magic = kMagic;                                 ///< says that it is a word
   std::int32_t lost = -1;                                       ///< the rank that it has lost; -1: it does not know
-  std::uint32_t reserved = 0;                                   ///< zero
+  std::int32_t error = 0;                                       ///< ENOSPC: it has no room for a key; or 0
 };
 
 static_assert(sizeof(LastWord) == 16 && sizeof(Request) == 24 && sizeof(Answer) == 24 && sizeof(Hello) == 24);

@@ -4,6 +4,7 @@
 
 #include "param_sync/codec/own_share.cuh"
 #include "param_sync/codec/packed.cuh"
+#include "param_sync/rows.cuh"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/worker.cuh"
@@ -38,18 +39,44 @@ struct Connection {
   bool waits_for_room = false;    ///< of an answer: a change of the room wakes the server
 };
 
+/// Which rows the keys of a range have, in device memory. A key has its row for ever once a worker has named it.
+struct KeyRows {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};  ///< no row
+
+  Rows cells;                        ///< where keys are; it has no columns
+  std::uint32_t* of_cell = nullptr;  ///< by cell: the row of its key, kNone at first
+  std::uint32_t* used = nullptr;     ///< how many rows have keys, or had been wanted
+  std::uint64_t rows = 0;            ///< how many rows there are
+
+  /// The row of a key, which gets one if it has none; kNone if there are no more. Several threads may call at the same
+  /// time, each with a key of its own.
+  __device__ std::uint32_t row_of(std::uint64_t key) const {
+    const std::int64_t cell = cells.cell_of(key);
+    if (cell < 0) return kNone;
+    std::uint32_t& row = of_cell[cell];
+    if (row != kNone) return row;
+    // relaxed: threads of one block alone use it, which barriers order
+    const std::uint32_t next = cuda::atomic_ref<std::uint32_t, cuda::thread_scope_device>(*used).fetch_add(
+        1, cuda::memory_order_relaxed);
+    if (next < rows) row = next;
+    return row;
+  }
+};
+
 /// The rows of a range that a rank has named last.
 struct RowList {
   std::uint32_t* rows = nullptr;  ///< their numbers
   std::uint64_t rows_max = 0;     ///< how many there may be
   std::uint64_t count = 0;        ///< how many there are
-  bool ascends = true;            ///< each number is larger than the one before
+  bool ascends = true;            ///< each number, or key, is larger than the one before
+  std::uint64_t last_key = 0;     ///< the last key that has come
 };
 
 /// A range that the rank owns.
 struct OwnedRange {
   std::uint64_t floats = 0;
   float* weights = nullptr;
+  KeyRows keys;  ///< of a range of keys
   UpdateStates states;
   std::uint64_t states_of_rank = 0;  ///< parameters from a rank's states to the next rank's; 0: all have the same
   float* pushed = nullptr;           ///< with a clock that is kInRankOrder: by rank, its push of the next clock
@@ -208,13 +235,14 @@ class ServerLoop {
       leave(index);
   }
 
-  /// Disconnects a rank that does not follow the protocol.
-  __device__ void refuse(int index) {
+  /// Disconnects a rank that does not follow the protocol, or that names more keys than there is room for.
+  __device__ void refuse(int index, FailureKind why = FailureKind::request) {
     if (threadIdx.x == 0) {
-      record_failure(
-          *s_.failed, *s_.failure,
-          {FailureKind::request, at(index).rank, EPROTO, static_cast<std::int32_t>(at(index).request.range)});
-      const LastWord word;  // this rank has lost nobody: the worker need not wait for a word
+      const int error = why == FailureKind::keys ? ENOSPC : EPROTO;
+      record_failure(*s_.failed, *s_.failure,
+                     {why, at(index).rank, error, static_cast<std::int32_t>(at(index).request.range)});
+      // This rank has lost nobody: the worker need not wait for a word.
+      const LastWord word{.error = why == FailureKind::keys ? ENOSPC : 0};
       s_.net.send(gpusock::this_thread(), s_.words_to[at(index).rank], &word, sizeof word, 0, gpusock::Deadline::now());
     }
     leave(index);
@@ -232,7 +260,7 @@ class ServerLoop {
       at(index).before = {};
     });
     if (!is_valid(index)) return refuse(index);
-    if (!at(index).request.names_rows()) return carry_out(index);
+    if (at(index).request.name_words() == 0) return carry_out(index);
     change([&] {
       at(index).phase = Phase::naming;
       list_of(at(index)).count = 0;
@@ -258,9 +286,12 @@ class ServerLoop {
   __device__ void take_names(int index) {
     Connection& connection = at(index);
     RowList& list = list_of(connection);
-    const auto take = [&](const std::uint32_t* words, std::uint64_t count) { return take_rows(index, words, count); };
-    if (!take_words(index, connection.request.floats, take)) return;
-    if (connection.request.is_push() && !list.ascends) return refuse(index);
+    const unsigned of_name = connection.request.name_words();
+    const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
+      return of_name == 1 ? take_rows(index, words, count) : take_keys(index, words, count);
+    };
+    if (!take_words(index, connection.request.floats * of_name, of_name, take)) return;
+    if ((connection.request.is_push() || of_name == 2) && !list.ascends) return refuse(index);
     change([&] {
       list.count = connection.request.floats;
       connection.done = 0;
@@ -285,15 +316,41 @@ class ServerLoop {
     return __syncthreads_or(wrong) == 0;
   }
 
+  /// Notes the rows of keys, which ascend. Returns false if there is no row for one of them.
+  __device__ bool take_keys(int index, const std::uint32_t* words, std::uint64_t count) const {
+    const Connection& connection = at(index);
+    RowList& list = list_of(connection);
+    const KeyRows& keys = s_.ranges[connection.request.range].keys;
+    const auto key_at = [&](std::uint64_t i) { return words[2 * i] | std::uint64_t{words[2 * i + 1]} << 32; };
+    const std::uint64_t done = connection.done / 2;
+    bool full = false, falls = false;
+    // A key twice among these would have two threads make its row: first it is seen that they ascend.
+    for_own_share(count / 2, [&](std::uint64_t i) {
+      const bool is_first = done + i == 0;
+      falls = falls || (!is_first && key_at(i) <= (i == 0 ? list.last_key : key_at(i - 1)));
+    });
+    if (__syncthreads_or(falls) != 0) {
+      change([&] { list.ascends = false; });
+      return false;
+    }
+    for_own_share(count / 2, [&](std::uint64_t i) {
+      const std::uint32_t row = keys.row_of(key_at(i));
+      list.rows[done + i] = row;
+      full = full || row == KeyRows::kNone;
+    });
+    change([&] { list.last_key = key_at(count / 2 - 1); });
+    return __syncthreads_or(full) == 0;
+  }
+
   __device__ bool is_valid(int index) const {
     const Request& request = at(index).request;
     if (!request.is_known() || request.range >= s_.range_count) return false;
     const OwnedRange& range = s_.ranges[request.range];
     const RowList& list = list_of(at(index));
-    const bool size = request.is_again()     ? request.floats == list.count && (list.ascends || !request.is_push())
-                      : request.names_rows() ? request.floats <= list.rows_max
-                                             : request.floats == range.floats;
-    return size && (range.weights != nullptr || range.floats == 0) &&
+    const bool size = request.is_again()          ? request.floats == list.count && (list.ascends || !request.is_push())
+                      : request.name_words() != 0 ? request.floats <= list.rows_max
+                                                  : request.floats == range.floats;
+    return size && (!request.has_keys() || range.keys.rows != 0) && (range.weights != nullptr || range.floats == 0) &&
            request.clock == clocks(request.range).received[at(index).rank];
   }
 
@@ -342,13 +399,14 @@ class ServerLoop {
   /// Takes what has come of a push.
   __device__ void take_push(int index) {
     const auto take = [&](const std::uint32_t* words, std::uint64_t count) { return take_floats(index, words, count); };
-    if (take_words(index, words_of_push(at(index).request), take)) end_push(index);
+    if (take_words(index, words_of_push(at(index).request), 1, take)) end_push(index);
   }
 
-  /// Takes what has come of so many words: take(words, count) is called with each piece. It returns false if they
-  /// cannot be right: then the worker is disconnected. Returns true when all words have come.
+  /// Takes what has come of so many words: take(words, count) is called with each piece, which is a whole number of
+  /// `unit` words, at most two. It returns false if they cannot be right: then the worker is disconnected. Returns true
+  /// when all words have come.
   template <class Take>
-  __device__ bool take_words(int index, std::uint64_t all, Take take) {
+  __device__ bool take_words(int index, std::uint64_t all, unsigned unit, Take take) {
     Connection& connection = at(index);
     for (int piece = 0; connection.done < all; ++piece) {
       if (piece == kPiecesOfTurn) return false;
@@ -356,18 +414,19 @@ class ServerLoop {
       const gpusock::Span span = s_.net.peek(block_, connection.socket, most * sizeof(float), gpusock::Deadline::now());
       if (span.size == -EAGAIN) return false;
       if (span.size <= 0) return left(index);
-      std::uint64_t count = static_cast<std::uint64_t>(span.size) / sizeof(std::uint32_t);
+      std::uint64_t count = static_cast<std::uint64_t>(span.size) / (unit * sizeof(std::uint32_t)) * unit;
       const bool right = count == 0 || take(static_cast<const std::uint32_t*>(span.data), count);
       if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return left(index);
       if (!right) return refused(index);
-      if (count == 0) {  // a part of a word has come, perhaps at the ring's end
-        alignas(16) __shared__ std::uint32_t one;
-        const std::int64_t got = s_.net.recv(block_, connection.socket, &one, sizeof one, gpusock::kWaitAll,
+      if (count == 0) {  // a part of a unit has come, perhaps at the ring's end
+        alignas(16) __shared__ std::uint32_t one[2];
+        const std::size_t bytes = unit * sizeof one[0];
+        const std::int64_t got = s_.net.recv(block_, connection.socket, one, bytes, gpusock::kWaitAll,
                                              gpusock::Deadline::now());
         if (got == -EAGAIN) return false;
-        if (got != static_cast<std::int64_t>(sizeof one)) return left(index);
-        if (!take(&one, 1)) return refused(index);
-        count = 1;
+        if (got != static_cast<std::int64_t>(bytes)) return left(index);
+        if (!take(one, unit)) return refused(index);
+        count = unit;
       }
       change([&] { connection.done += count; });
     }
@@ -378,7 +437,8 @@ class ServerLoop {
     return false;
   }
   __device__ bool refused(int index) {
-    refuse(index);
+    const bool is_full = at(index).phase == Phase::naming && at(index).request.has_keys() && list_of(at(index)).ascends;
+    refuse(index, is_full ? FailureKind::keys : FailureKind::request);
     return false;
   }
 

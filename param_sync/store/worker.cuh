@@ -4,6 +4,7 @@
 /// A word of `clocks` and of `traffic` has one writer at a time: the group that pushes or pulls the range. All accesses
 /// are relaxed: a program orders the calls that it makes for a range, as those of a socket.
 
+#include "param_sync/codec/mixed.hpp"
 #include "param_sync/codec/wire_format.hpp"
 #include "param_sync/executor/wait.cuh"
 #include "param_sync/store/messages.hpp"
@@ -30,7 +31,9 @@ enum class FailureKind : std::int32_t {
   worker,    ///< the rank is lost, and a pull waits for its push
   told,      ///< another rank (`teller`) has lost the rank, and told so
   failed,    ///< the rank has failed, and has told that it does not know why
-  request    ///< the rank has sent a request that no worker sends
+  request,   ///< the rank has sent a request that no worker sends
+  keys,      ///< the rank has named more keys than a range has room for
+  full       ///< the rank, which owns keys, has no room for another one
 };
 
 /// Why a store has failed.
@@ -73,6 +76,41 @@ struct Event {
   std::uint64_t seen[Head::kRanksMax] = {};                       ///< see StoreEvent
 };
 
+/// A point of a rank on the circle of consistent hashing (param_sync/schedule/consistent_hash.hpp).
+struct HashPoint {
+  std::uint64_t position = 0;  ///< where it is
+  std::int32_t rank = 0;       ///< who owns the positions before it, up to the next point
+};
+
+/// What calls need that move rows by their keys.
+struct KeyOwners {
+  static constexpr unsigned kThreadsMax = 1024;  ///< threads of a group that calls
+
+  const HashPoint* points = nullptr;  ///< in ascending order
+  std::uint32_t point_count = 0;      ///< how many there are; 0: the store has no keys
+  std::uint32_t first_range = 0;      ///< the range of rank 0's keys; those of the others follow
+  std::uint64_t keys_max = 0;         ///< how many keys a call may name
+  std::uint32_t* owners = nullptr;    ///< by key of a call: the rank that owns it
+  std::uint32_t* order = nullptr;     ///< the keys of a call by owner: numbers of keys
+  std::uint32_t* counts = nullptr;    ///< by thread
+  std::uint64_t* first = nullptr;     ///< by owner, where its keys begin in `order`; and how many there are in all
+
+  /// The rank that owns a key.
+  __device__ std::uint32_t owner_of(std::uint64_t key) const {
+    const std::uint64_t position = codec::mixed(key);
+    std::uint32_t before = 0;
+    for (std::uint32_t end = point_count; before != end;) {
+      const std::uint32_t middle = before + (end - before) / 2;
+      if (points[middle].position < position) {
+        before = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return static_cast<std::uint32_t>(points[before == point_count ? 0 : before].rank);
+  }
+};
+
 /// What kernels need, in device memory. Pointers point to device memory, unless their comment says otherwise.
 struct Worker {
   gpusock::Net net;                             ///< the context's sockets
@@ -88,6 +126,7 @@ struct Worker {
   std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made
   StoreTraffic* traffic = nullptr;              ///< by range
   NamedRows* named = nullptr;                   ///< by range
+  KeyOwners keys;                               ///< see there
   Head* heads = nullptr;                        ///< by connection_of()
   const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
   const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from
@@ -123,7 +162,7 @@ __device__ inline void note(const Worker& worker, std::uint64_t what, std::uint6
 /// True if a connection has ended: then the rank is lost, or has failed because of another one.
 __device__ inline bool has_lost(const Failure& what) {
   return what.error != ETIMEDOUT && what.error != EAGAIN && what.error != EBUSY && what.error != ECANCELED &&
-         what.error != EPROTO;
+         what.error != EPROTO && what.error != ENOSPC;
 }
 
 /// A rank that has failed says which rank it has lost: then that one is lost, and not the one that says so. A rank that
@@ -134,6 +173,7 @@ __device__ inline Failure asked(const Worker& worker, const Failure& what) {
   const std::int64_t got = worker.net.recv(gpusock::this_thread(), worker.words_from[what.rank], &word, sizeof word,
                                            gpusock::kWaitAll, gpusock::Deadline::after_ns(kPatienceNs));
   if (got != static_cast<std::int64_t>(sizeof word) || word.magic != LastWord::kMagic) return what;
+  if (word.error == ENOSPC) return {FailureKind::full, what.rank, ENOSPC, what.range};
   const bool knows = word.lost >= 0 && word.lost < worker.ranks && word.lost != worker.rank;
   if (!knows) return {FailureKind::failed, what.rank, what.error, what.range};
   return {FailureKind::told, word.lost, what.error, what.range, what.rank};

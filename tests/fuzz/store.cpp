@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -24,6 +25,8 @@ constexpr int kRanks = 2;                                      // the other one 
 constexpr std::array<std::uint64_t, 4> kFloats{4, 700, 0, 6};  // of ranges; the last one has another owner
 constexpr std::uint64_t kRow = 2;                              // floats of a row
 constexpr std::size_t kOwned = 3;
+constexpr std::size_t kOfKeys = 0;   // the range whose rows have keys
+constexpr std::uint64_t kCells = 4;  // of their table
 
 template <class T>
 std::string bytes_of(const T& value) {
@@ -42,13 +45,14 @@ std::uint64_t words_of_push(const Request& request, const Formats& formats) {
   return request.has_rows() ? request.floats * formats.push_words(kRow) : formats.push_words(kFloats[request.range]);
 }
 
-/// Numbers of rows, most of which ascend.
+/// Numbers of rows, or keys, most of which ascend.
+template <class Name>
 std::string names(Input& input, std::uint64_t count) {
   std::string all;
-  std::uint32_t row = 0;
-  for (std::uint64_t i = 0; i < count; ++i, row += 1 + static_cast<std::uint32_t>(input.below(3))) {
-    if (input.byte() == 1) row = input.take<std::uint32_t>();
-    all += bytes_of(row);
+  Name name = 0;
+  for (std::uint64_t i = 0; i < count; ++i, name += 1 + static_cast<Name>(input.below(3))) {
+    if (input.byte() == 1) name = input.take<Name>();
+    all += bytes_of(name);
   }
   return all;
 }
@@ -61,12 +65,14 @@ std::string requests(Input& input, const Formats& formats) {
     Request request;
     request.range = static_cast<std::uint32_t>(input.below(kOwned));
     constexpr RequestKind kKinds[] = {RequestKind::push,      RequestKind::pull,       RequestKind::push_rows,
-                                      RequestKind::pull_rows, RequestKind::push_again, RequestKind::pull_again};
-    request.kind = kKinds[input.below(6)];
+                                      RequestKind::pull_rows, RequestKind::push_again, RequestKind::pull_again,
+                                      RequestKind::push_keys, RequestKind::pull_keys};
+    request.kind = kKinds[input.below(8)];
+    if (request.has_keys()) request.range = input.byte() == 1 ? request.range : kOfKeys;
     request.clock = clocks[request.range];
-    request.floats = request.is_again()     ? named[request.range]
-                     : request.names_rows() ? input.below(kFloats[request.range] / kRow + 2)
-                                            : kFloats[request.range];
+    request.floats = request.is_again()          ? named[request.range]
+                     : request.name_words() != 0 ? input.below(kFloats[request.range] / kRow + 2)
+                                                 : kFloats[request.range];
     if (request.has_rows()) named[request.range] = request.floats;
     if (request.is_push()) ++clocks[request.range];
     const Request right = request;
@@ -76,7 +82,8 @@ std::string requests(Input& input, const Formats& formats) {
       std::memcpy(&request, text.data(), sizeof request);
     }
     all += bytes_of(request);
-    if (right.names_rows()) all += names(input, right.floats);
+    if (right.name_words() == 1) all += names<std::uint32_t>(input, right.floats);
+    if (right.name_words() == 2) all += names<std::uint64_t>(input, right.floats);
     if (!right.is_push()) continue;
     const float value = input.take<float>();
     for (std::uint64_t i = 0; i < words_of_push(right, formats); ++i) all += bytes_of(value);
@@ -94,6 +101,7 @@ struct Expected {
       bool ascends = true;
     };
     std::array<Named, kOwned> named{};
+    std::set<std::uint64_t> keys;
     std::size_t at = 0;
     while (said.size() - at >= sizeof(Request)) {
       Request request;
@@ -103,18 +111,30 @@ struct Expected {
       if (refused) return;
       const std::uint64_t all = kFloats[request.range], rows = all / kRow;
       Named& of = named[request.range];
-      refused = request.is_again()     ? request.floats != of.count || (request.is_push() && !of.ascends)
-                : request.names_rows() ? request.floats > rows
-                                       : request.floats != all;
+      refused = request.is_again()          ? request.floats != of.count || (request.is_push() && !of.ascends)
+                : request.name_words() != 0 ? request.floats > rows
+                                            : request.floats != all;
+      refused = refused || (request.has_keys() && request.range != kOfKeys);
       if (refused) return;
-      if (request.names_rows()) {
+      if (request.has_keys()) {
+        of = {request.floats};
+        for (std::uint64_t i = 0; i < request.floats; ++i, at += sizeof(std::uint64_t)) {
+          if (said.size() - at < sizeof(std::uint64_t)) return;  // this key has not come
+          const auto key = name_at<std::uint64_t>(said, at);
+          keys.insert(key);
+          refused = keys.size() > rows || key > Rows::kKeyMax ||
+                    (i != 0 && key <= name_at<std::uint64_t>(said, at - sizeof key));
+          if (refused) return;
+        }
+      }
+      if (request.name_words() == 1) {
         of = {request.floats};
         for (std::uint64_t i = 0; i < request.floats; ++i, at += sizeof(std::uint32_t)) {
           if (said.size() - at < sizeof(std::uint32_t)) return;  // this number has not come
-          const std::uint32_t row = row_at(said, at);
+          const auto row = name_at<std::uint32_t>(said, at);
           refused = row >= rows;
           if (refused) return;
-          of.ascends = of.ascends && (i == 0 || row > row_at(said, at - sizeof row));
+          of.ascends = of.ascends && (i == 0 || row > name_at<std::uint32_t>(said, at - sizeof row));
         }
         refused = request.is_push() && !of.ascends;
         if (refused) return;
@@ -141,11 +161,12 @@ struct Expected {
     }
   }
 
-  /// A number of a row.
-  static std::uint32_t row_at(const std::string& said, std::size_t at) {
-    std::uint32_t row = 0;
-    std::memcpy(&row, said.data() + at, sizeof row);
-    return row;
+  /// A number of a row, or a key.
+  template <class Name>
+  static Name name_at(const std::string& said, std::size_t at) {
+    Name name = 0;
+    std::memcpy(&name, said.data() + at, sizeof name);
+    return name;
   }
 
   struct Read {
@@ -193,6 +214,9 @@ struct Owner {
       lists[i * kRanks] = {.rows = listed[i].data(), .rows_max = kFloats[i] / kRow};
     }
     ranges[kOwned].floats = kFloats[kOwned];
+    row_of_cell.fill(store::KeyRows::kNone);
+    ranges[kOfKeys].keys = {
+        {.keys = key_cells.data(), .cells = kCells}, row_of_cell.data(), &keys_used, kFloats[kOfKeys] / kRow};
     connection.socket = socket;
     connection.rank = 0;
     server.net = net;
@@ -224,6 +248,9 @@ struct Owner {
   std::array<store::OwnedRange, kFloats.size()> ranges{};
   std::array<std::vector<std::uint32_t>, kOwned> listed;
   std::array<store::RowList, kFloats.size() * kRanks> lists{};
+  std::array<std::uint64_t, kCells> key_cells{};
+  std::array<std::uint32_t, kCells> row_of_cell{};
+  std::uint32_t keys_used = 0;
   std::array<std::uint64_t, kFloats.size() * kRanks> received{}, contained{}, read_of_others{};
   std::array<std::uint32_t, kRanks> lost{};
   std::uint32_t losses = 0;

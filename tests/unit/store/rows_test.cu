@@ -267,7 +267,7 @@ TEST(Stores, RowsThatArePulledInAnyOrderAreNotPushedSo) {
   Stores stores({.clock = Async(), .row_floats = kColumns, .rows_max = 7}, {std::vector<float>(7 * kColumns)});
   EXPECT_EQ(name(stores[1], {6, 2, 3}, false), 0);
   EXPECT_NE(name(stores[1], {6, 2, 3}, true), 0);
-  EXPECT_NE(failure_of(stores[0]).find("rows that do not ascend"), std::string::npos);
+  EXPECT_NE(failure_of(stores[0]).find("that do not ascend"), std::string::npos);
 }
 
 TEST(Stores, MoreRowsThanAgreedAreRefusedAndNothingElse) {
