@@ -55,6 +55,7 @@ struct StoreEvent {
   std::size_t begin = 0;            ///< the keys, which are numbers of weights: [begin, end)
   std::size_t end = 0;              ///< see begin
   std::vector<std::uint64_t> seen;  ///< of a pull, by rank: how many of its pushes the weights contain at least
+  bool is_cached = false;           ///< of a pull: pull_cached() has not asked the owner
 };
 
 /// Bytes that kernels of one rank have moved, of one range, since start().

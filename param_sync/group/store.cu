@@ -314,6 +314,9 @@ struct Store::Impl {
     made.row_floats = options.row_floats;
     made.push_format = options.push_format;
     made.pull_format = options.pull_format;
+    made.clock = store::ChosenClock<AnyClock>(options.clock);
+    made.update = sgd_of(options.update);
+    made.correction = options.correction;
     made.ranges = infos.data();
     made.sockets = sockets.data();
     made.clocks = clocks.data();
@@ -518,9 +521,10 @@ std::vector<StoreEvent> Store::history() const {
   std::vector<StoreEvent> history;
   for (const store::Event& event : all) {
     const bool is_push = (event.what & store::Event::kPush) != 0;
-    const store::RangeInfo& range = impl_->ranges[event.what & ~store::Event::kPush];
+    const store::RangeInfo& range = impl_->ranges[event.what & ~(store::Event::kPush | store::Event::kCached)];
     StoreEvent& made = history.emplace_back();
     made.is_push = is_push;
+    made.is_cached = (event.what & store::Event::kCached) != 0;
     made.clock = event.clock;
     made.begin = range.begin;
     made.end = range.begin + range.floats;

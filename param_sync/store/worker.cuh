@@ -7,7 +7,10 @@
 #include "param_sync/codec/mixed.hpp"
 #include "param_sync/codec/wire_format.hpp"
 #include "param_sync/executor/wait.cuh"
+#include "param_sync/store/clock/clock.hpp"
+#include "param_sync/store/correction.hpp"
 #include "param_sync/store/messages.hpp"
+#include "param_sync/update/sgd.hpp"
 #include "param_sync/wire/failure_record.cuh"
 
 #include "gpusock/device.cuh"
@@ -70,10 +73,11 @@ struct Head {
 
 /// A push or a pull, in the history.
 struct Event {
-  static constexpr std::uint64_t kPush = std::uint64_t{1} << 63;  ///< set in `what` of a push
-  std::uint64_t what = 0;                                         ///< the range, and kPush of a push
-  std::uint64_t clock = 0;                                        ///< see StoreEvent
-  std::uint64_t seen[Head::kRanksMax] = {};                       ///< see StoreEvent
+  static constexpr std::uint64_t kPush = std::uint64_t{1} << 63;    ///< set in `what` of a push
+  static constexpr std::uint64_t kCached = std::uint64_t{1} << 62;  ///< set in `what` of a cached read
+  std::uint64_t what = 0;                                           ///< the range, with these bits
+  std::uint64_t clock = 0;                                          ///< see StoreEvent
+  std::uint64_t seen[Head::kRanksMax] = {};                         ///< see StoreEvent
 };
 
 /// A point of a rank on the circle of consistent hashing (param_sync/schedule/consistent_hash.hpp).
@@ -121,6 +125,9 @@ struct Worker {
   std::uint64_t row_floats = 1;                 ///< floats of a row
   WireFormat push_format = {};                  ///< how floats are sent
   WireFormat pull_format = {};                  ///< how they are received
+  ChosenClock<AnyClock> clock;                  ///< which version a read needs
+  Sgd update;                                   ///< what an owner does with a push
+  Correction correction;                        ///< of pushes that are late
   const RangeInfo* ranges = nullptr;            ///< all ranges
   const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
   std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made

@@ -18,6 +18,8 @@ def wrong_counts(event, made, before, total, staleness):
     for other, count in enumerate(seen):
         if count < before[other]:
             yield "a push is gone"
+        if event.get("cached") and other != worker and count != before[other]:
+            yield "not what was pulled"
         if count > total[other]:
             yield "a push that nobody made"
         if other == worker and count > made:
@@ -31,7 +33,7 @@ def wrong_counts(event, made, before, total, staleness):
 
 
 def have_an_order(all_seen):
-    """True if reads of a range may have been answered one after the other, while its owner took pushes."""
+    """True if pulls of a range may have been answered one after the other, while its owner took pushes."""
     in_order = sorted(all_seen, key=sum)
     return all(a <= b for first, second in zip(in_order, in_order[1:]) for a, b in zip(first, second))
 
@@ -39,11 +41,11 @@ def have_an_order(all_seen):
 def objections(histories, clock):
     """What is wrong with the histories of all workers if they have kept this clock."""
     pushes = collections.Counter((event["worker"], *event["keys"]) for events in histories for event in events if event["op"] == "push")
-    read = collections.defaultdict(list)
+    pulled = collections.defaultdict(list)
     found = []
     for worker, events in enumerate(histories):
         made = collections.Counter()
-        before = collections.defaultdict(lambda: [0] * len(histories))
+        before = collections.defaultdict(lambda: [0] * len(histories))  # what the last read of these keys has seen
         for event in events:
             keys = tuple(event["keys"])
             made[keys] += event["op"] == "push"
@@ -54,8 +56,11 @@ def objections(histories, clock):
                 wrong.append("the clock does not count pushes")
             if event["op"] == "read":
                 total = [pushes[(other, *keys)] for other in range(len(histories))]
+                cached = event.get("cached", False)
+                wrong += ["nothing was pulled"] if cached and keys not in before else []
                 wrong += wrong_counts(event, made[keys], before[keys], total, staleness_of(clock))
                 before[keys] = event["seen"]
-                read[keys].append(event["seen"])
+                if not cached:  # the others' pushes are those of a pull; its own may not have come to the owner
+                    pulled[keys].append(event["seen"])
             found += [(what, event) for what in wrong]
-    return found + [("reads without an order", keys) for keys, all_seen in read.items() if not have_an_order(all_seen)]
+    return found + [("reads without an order", keys) for keys, all_seen in pulled.items() if not have_an_order(all_seen)]

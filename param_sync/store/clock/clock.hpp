@@ -7,12 +7,15 @@
 #include "param_sync/store/clock/ssp.hpp"
 
 #include "gpusock/error.hpp"
+#include "gpusock/types.hpp"
 
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 namespace param_sync {
@@ -39,4 +42,39 @@ inline AnyClock clock_of(std::string_view text) {
                                    "\": take bsp, ssp:S (reads miss at most S pushes of each worker), or async");
 }
 
+namespace store {
+
+template <class Any>
+class ChosenClock;
+
+/// A clock that was chosen at run time, for kernels that are no templates of it: std::visit() is for hosts. `Any` is
+/// AnyClock.
+template <class... Clocks>
+class ChosenClock<std::variant<Clocks...>> : Clocks... {
+ public:
+  /// The first clock.
+  ChosenClock() = default;
+  /// The host calls it.
+  explicit ChosenClock(const std::variant<Clocks...>& clock) : index_(clock.index()) {
+    std::visit([this](const auto& is) { static_cast<std::decay_t<decltype(is)>&>(*this) = is; }, clock);
+  }
+
+  /// See Bsp::kInRankOrder.
+  GPUSOCK_FN bool is_in_rank_order() const {
+    std::size_t i = 0;
+    return ((i++ == index_ && Clocks::kInRankOrder) || ...);
+  }
+  /// See Bsp::suffices().
+  GPUSOCK_FN bool suffices(std::uint64_t contained, bool own, std::uint64_t clock) const {
+    std::size_t i = 0;
+    return ((i++ == index_ && Clocks::suffices(contained, own, clock)) || ...);
+  }
+  /// True if a read must see more pushes of other workers when its own worker has made more.
+  GPUSOCK_FN bool is_bounded() const { return !suffices(0, false, ~std::uint64_t{0}); }
+
+ private:
+  std::size_t index_ = 0;
+};
+
+}  // namespace store
 }  // namespace param_sync

@@ -1,5 +1,6 @@
 // A rank that trains with a store, and prints what its history says: what a program does that is written from
 // docs/stores.md. The test that starts it computes the same weights, stops some ranks for a while, and ends some.
+#include "param_sync/cached_range.cuh"
 #include "param_sync/store.cuh"
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace {
 constexpr unsigned kRanges = 5;
 constexpr int kStepsOfLaunch = 3;  // after these the rank says how far it is
 constexpr unsigned kDelayMaxNs = 500'000;
-constexpr unsigned kThreads = 2;  // of a block
+constexpr unsigned kThreads = 2;         // of a block
+constexpr std::uint64_t kPushesMax = 4;  // with a cache and async
 
 /// The first range is longer than what an owner takes in one piece.
 __host__ __device__ inline std::uint64_t floats_of(unsigned range) { return range == 0 ? 20'000 : 3 * range + 1; }
@@ -49,14 +51,21 @@ struct Job {
   std::uint64_t seed = 0;
   float* weights = nullptr;
   float* gradients = nullptr;
-  float* pushed = nullptr;  ///< sums of all gradients
-  int* results = nullptr;   ///< mapped, by block
+  float* pushed = nullptr;                        ///< sums of all gradients
+  param_sync::CachedVersion* versions = nullptr;  ///< by range; null: each read is a pull
+  std::uint64_t pushes_max = 0;                   ///< see CachedRange
+  int* results = nullptr;                         ///< mapped, by block
 };
 
 __device__ int train_range(const Job& job, int step, unsigned range) {
   const auto block = gpusock::this_block();
   const std::uint64_t begin = begin_of(range);
-  if (const int error = param_sync::pull(block, job.store, range, job.weights + begin); error != 0) return error;
+  const bool is_cached = job.versions != nullptr;
+  const param_sync::CachedRange cache{job.weights + begin, is_cached ? job.versions + range : nullptr, nullptr,
+                                      job.pushes_max};
+  const int error = is_cached ? param_sync::pull_cached(block, job.store, range, cache)
+                              : param_sync::pull(block, job.store, range, job.weights + begin);
+  if (error != 0) return error;
   for (std::uint64_t i = threadIdx.x; i < floats_of(range); i += blockDim.x) {
     job.gradients[begin + i] = gradient_of(job.rank, step, i, job.weights[begin + i]);
     job.pushed[begin + i] += job.gradients[begin + i];
@@ -64,7 +73,8 @@ __device__ int train_range(const Job& job, int step, unsigned range) {
   const auto number = static_cast<std::uint64_t>((job.rank * 1'000 + step) * static_cast<int>(kRanges)) + range;
   __nanosleep(random_below(kDelayMaxNs, job.seed + number * 0x9e3779b97f4a7c15u));
   __syncthreads();
-  return param_sync::push(block, job.store, range, job.gradients + begin);
+  return is_cached ? param_sync::push_cached(block, job.store, range, job.gradients + begin, cache)
+                   : param_sync::push(block, job.store, range, job.gradients + begin);
 }
 
 /// Steps first to last - 1. Each block has a connection of its own.
@@ -94,6 +104,7 @@ struct Arguments {
   int steps;
   unsigned connections;  // to each owner, and blocks that train
   std::uint64_t seed;
+  bool has_cache;
 };
 
 std::string next_line() {
@@ -139,6 +150,8 @@ class Rank {
     job_.gradients = gradients_.data();
     job_.pushed = pushed_.data();
     job_.results = results_.data();
+    if (arguments.has_cache) job_.versions = versions_.data();
+    if (arguments.clock == "async") job_.pushes_max = kPushesMax;
     pushed_.copy_in(std::vector<float>(pushed_.size()));
   }
 
@@ -190,6 +203,7 @@ class Rank {
   gpusock::DeviceBuffer<float> weights_{context_, begin_of(kRanges)};
   gpusock::DeviceBuffer<float> gradients_{context_, begin_of(kRanges)};
   gpusock::DeviceBuffer<float> pushed_{context_, begin_of(kRanges)};
+  gpusock::DeviceBuffer<param_sync::CachedVersion> versions_{context_, kRanges};
   gpusock::Mapped<int> results_{context_, arguments_.connections};
   Job job_;
   param_sync::Store store_;
@@ -204,7 +218,8 @@ int main(int, char** argv) try {
                             argv[4],
                             std::stoi(argv[5]),
                             static_cast<unsigned>(std::stoul(argv[6])),
-                            std::stoull(argv[7])};
+                            std::stoull(argv[7]),
+                            argv[8] == std::string("cached")};
   gpusock::Context context;
   param_sync::Group group(context, arguments.rank, arguments.ranks);
   connect(group, arguments);

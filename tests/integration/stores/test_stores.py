@@ -56,10 +56,10 @@ class Outcome(typing.NamedTuple):
 class Ranks:
     """The processes of a store's ranks. After start() they wait for begin()."""
 
-    def __init__(self, program, link, clock, steps=STEPS, connections=1):
+    def __init__(self, program, link, clock, steps=STEPS, connections=1, reads="pulled"):
         self.random = random.Random(f"{SEED} {link} {clock} {steps}")
         seed = self.random.randrange(2**32)
-        self.ranks = [subprocess.Popen([program, str(rank), str(RANKS), link, clock, str(steps), str(connections), str(seed)],
+        self.ranks = [subprocess.Popen([program, str(rank), str(RANKS), link, clock, str(steps), str(connections), str(seed), reads],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for rank in range(RANKS)]
         self.guard = threading.Timer(LIMIT_S, self.kill)
         self.guard.start()
@@ -166,6 +166,9 @@ class Oracle(unittest.TestCase):
 
     LATE = {(0, 2): {"seen": [1, 0]}, (0, 4): {"seen": [2, 0]}, (1, 2): {"seen": [2, 1]}}  # worker 1, which then sees all
 
+    # Both use what they have pulled at first. Their last reads have no order: each has the other's first pushes alone.
+    CACHED = {(worker, line): {"seen": [line // 2 * (worker == 0), line // 2 * (worker == 1)], "cached": True} for worker in range(2) for line in (2, 4)}
+
     @staticmethod
     def history(worker):
         """Of one of two workers, as all clocks allow it."""
@@ -189,9 +192,11 @@ class Oracle(unittest.TestCase):
             self.assertEqual(self.changed({}, clock), set())
         for clock in ("ssp:2", "async"):
             self.assertEqual(self.changed(self.LATE, clock), set())
+            self.assertEqual(self.changed(self.CACHED, clock), set())
 
     def test_it_objects_to_what_is_wrong(self):
         self.assertEqual(self.changed(self.LATE, "ssp:1"), {"too stale"})
+        self.assertEqual(self.changed(self.CACHED, "ssp:1"), {"too stale"})
         for clock in ("bsp", "ssp:0"):
             self.assertEqual(self.changed(self.LATE, clock), {"too stale", "too new"})
             self.assertEqual(self.changed({(0, 2): {"seen": [1, 2]}}, clock), {"too new"})
@@ -204,6 +209,8 @@ class Oracle(unittest.TestCase):
             self.assertIn("the clock does not count pushes", self.changed({(1, 1): {"clock": 2}}, clock))
             self.assertIn("the clock does not count pushes", self.changed({(1, 4): {"clock": 1}}, clock))
             self.assertIn("another worker's line", self.changed({(1, 0): {"worker": 0}}, clock))
+            self.assertIn("nothing was pulled", self.changed({(0, 0): {"cached": True}}, clock))
+            self.assertIn("not what was pulled", self.changed({(0, 2): {"cached": True}}, clock))
             self.assertIn("another number of workers", self.changed({(1, 0): {"seen": [0, 0, 0]}}, clock))
 
 
@@ -232,11 +239,27 @@ class Stores(unittest.TestCase):
                 if clock == "bsp":
                     self.assertEqual(outcomes[0].weights, serial, link)
 
+    def test_cached_reads_keep_the_clock(self):
+        """How many reads may be cached is certain for bsp and async, and of ssp:2 the two after the first one."""
+        of_range = {"bsp": (0, 0), "ssp:2": (2, STEPS), "async": (STEPS * 3 // 4, STEPS * 3 // 4)}  # a cache has four pushes of async
+        for link, clock in (("p2p", "bsp"), ("p2p", "ssp:2"), ("tcp", "ssp:2"), ("tcp", "async")):
+            with Ranks(self.program, link, clock, connections=2, reads="cached") as ranks:
+                ranks.start()
+                ranks.begin(*range(RANKS))
+                ranks.await_trained_with_stops()
+                outcomes = ranks.outcomes()
+            self.assert_kept(outcomes, clock, (link, clock))
+            least, most = (count * len(SIZES) for count in of_range[clock])
+            for outcome in outcomes:
+                self.assertIn(sum("cached" in event for event in outcome.history), range(least, most + 1), (link, clock))
+            if clock == "bsp":
+                self.assertEqual(outcomes[0].weights, bsp_weights(STEPS))
+
     def test_ranks_go_on_as_far_as_the_clock_allows(self):
         """A rank begins when the others have come so far: how stale their reads are is then certain."""
         for link in LINKS:
-            for clock, launches, broken in (("async", LAUNCHES, "ssp:2"), ("ssp:2", 1, "ssp:1")):
-                with Ranks(self.program, link, clock) as ranks:
+            for clock, launches, broken, reads in (("async", LAUNCHES, "ssp:2", "pulled"), ("ssp:2", 1, "ssp:1", "pulled"), ("ssp:2", 1, "ssp:1", "cached")):
+                with Ranks(self.program, link, clock, reads=reads) as ranks:
                     ranks.start()
                     ranks.begin(0, 1)
                     ranks.await_trained(launches, 0, 1)
