@@ -5,7 +5,7 @@
 /// Each rank owns the keys that consistent hashing gives it (Karger et al., "Consistent hashing and random trees", STOC
 /// 1997), as in the parameter server (Li et al., OSDI 2014). A key has a row at its owner once a rank has named it.
 
-#include "param_sync/rows.cuh"
+#include "param_sync/codec/key_cells.cuh"
 #include "param_sync/store.cuh"
 
 #include <cerrno>
@@ -20,7 +20,7 @@ template <class Group>
 __device__ inline bool are_right(const Group& group, const Worker& worker, const std::uint64_t* keys,
                                  std::uint64_t count) {
   return worker.keys.point_count != 0 && count <= worker.keys.keys_max && group.size() <= KeyOwners::kThreadsMax &&
-         (count == 0 || keys[count - 1] <= Rows::kKeyMax);
+         (count == 0 || keys[count - 1] <= codec::KeyCells::kKeyMax);
 }
 
 /// Writes the numbers of keys by owner into KeyOwners::order. Each owner's keys ascend as they did.
@@ -73,7 +73,7 @@ __device__ inline int for_owners(const Worker& worker, Call call) {
 /// Sends gradients of the rows of these keys to their owners. It is a push of all keys, as push_rows() is of a range:
 /// other keys' gradients count as 0, and the clock of each owner's keys counts one more.
 ///
-/// `keys`: they ascend; the largest one is Rows::kKeyMax. `gradients`: StoreOptions::row_floats floats for each key,
+/// `keys`: they ascend; the largest one is 2^64 - 2. `gradients`: StoreOptions::row_floats floats for each key,
 /// one row after the other. Both are memory that all threads of the group share. Keys that this rank's last call for
 /// keys named at an owner are not sent to it again. One group of threads at a time calls it, of at most 1024 threads.
 ///

@@ -6,13 +6,13 @@
 ///
 /// The words are in device memory and used with device scope.
 ///   label  operation                      order    partner  data protected
-///   R1     keys[cell].compare_exchange    relaxed  R1       nothing: it decides whose row the cell is
+///   R1     see param_sync/codec/key_cells.cuh
 ///   R2     pairs[i].compare_exchange      relaxed  R2       nothing: sums are complete when all kernels have ended
 /// They are relaxed because they order nothing: floats are 0 from the beginning and are only added to, and no key is
 /// ever taken out or replaced. So it makes no difference which block has inserted a row. The end of a kernel orders its
 /// additions before later reads of the sums.
 
-#include "param_sync/codec/mixed.hpp"
+#include "param_sync/codec/key_cells.cuh"
 
 #include "gpusock/device.cuh"
 
@@ -38,7 +38,7 @@ struct Rows {
   std::uint64_t cells = 0;           ///< number of cells: a power of two
   std::uint32_t columns = 0;         ///< floats of a row
 
-  static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;  ///< the largest key
+  static constexpr std::uint64_t kKeyMax = codec::KeyCells::kKeyMax;  ///< the largest key
 
   /// How many words of `pairs` a row has.
   GPUSOCK_FN std::uint32_t pairs_of_row() const { return columns / 2 + columns % 2; }
@@ -63,15 +63,7 @@ struct Rows {
   }
 
   /// Returns the cell of a key's row, or the error that add() returns. All threads of a group get the same result.
-  __device__ std::int64_t cell_of(std::uint64_t key) const {
-    if (key > kKeyMax) return -EINVAL;
-    std::uint64_t cell = codec::mixed(key) & (cells - 1);
-    for (std::uint64_t tried = 0; tried < cells; ++tried) {
-      if (is_of(keys[cell], key + 1)) return static_cast<std::int64_t>(cell);
-      cell = (cell + 1) & (cells - 1);
-    }
-    return -ENOSPC;
-  }
+  __device__ std::int64_t cell_of(std::uint64_t key) const { return codec::KeyCells{keys, cells}.cell_of(key); }
 
   /// Returns a float of the row in a cell that has one. No kernel adds to the table.
   __device__ float value(std::uint64_t cell, std::uint64_t column) const {
@@ -82,17 +74,6 @@ struct Rows {
 
  private:
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
-
-  /// True if the cell belongs to this key. A free cell is first given to the key.
-  __device__ static bool is_of(std::uint64_t& key, std::uint64_t wanted) {
-    const Word word(key);
-    std::uint64_t found = word.load(cuda::memory_order_relaxed);  // relaxed: R1 decides
-    if (found == 0 && word.compare_exchange_strong(found, wanted, cuda::memory_order_relaxed,
-                                                   cuda::memory_order_relaxed)) {  // R1
-      return true;
-    }
-    return found == wanted;
-  }
 
   __device__ static void add_to(std::uint64_t& pair, const FloatPair& values) {
 #if GPUSOCK_ON_GPU

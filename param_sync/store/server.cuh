@@ -2,9 +2,9 @@
 /// @file The server of a rank: a block that stays on the device, waits on a poll set, and answers pushes and pulls of
 /// the ranges that the rank owns, in the order in which they come. It waits for no single worker.
 
+#include "param_sync/codec/key_cells.cuh"
 #include "param_sync/codec/own_share.cuh"
 #include "param_sync/codec/packed.cuh"
-#include "param_sync/rows.cuh"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/worker.cuh"
@@ -43,7 +43,7 @@ struct Connection {
 struct KeyRows {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};  ///< no row
 
-  Rows cells;                        ///< where keys are; it has no columns
+  codec::KeyCells cells;             ///< where keys are
   std::uint32_t* of_cell = nullptr;  ///< by cell: the row of its key, kNone at first
   std::uint32_t* used = nullptr;     ///< how many rows have keys, or had been wanted
   std::uint64_t rows = 0;            ///< how many rows there are

@@ -122,7 +122,7 @@ struct Expected {
           if (said.size() - at < sizeof(std::uint64_t)) return;  // this key has not come
           const auto key = name_at<std::uint64_t>(said, at);
           keys.insert(key);
-          refused = keys.size() > rows || key > Rows::kKeyMax ||
+          refused = keys.size() > rows || key > codec::KeyCells::kKeyMax ||
                     (i != 0 && key <= name_at<std::uint64_t>(said, at - sizeof key));
           if (refused) return;
         }

@@ -114,7 +114,7 @@ Keys some_of(const Keys& keys, std::mt19937_64& random, unsigned of) {
 }
 
 Keys random_keys(std::size_t count, std::mt19937_64& random) {
-  std::set<std::uint64_t> all{0, 1, param_sync::Rows::kKeyMax};
+  std::set<std::uint64_t> all{0, 1, param_sync::codec::KeyCells::kKeyMax};
   while (all.size() < count) all.insert(random() >> random() % 60);
   return {all.begin(), all.end()};
 }
@@ -228,7 +228,7 @@ TEST(Keys, WrongCallsAreRefused) {
   Stores stores(of_keys(Async(), 10, 3), {{1, 2, 3}});
   EXPECT_EQ(Mover(stores[0], {1, 2, 3, 4}).push(), -EINVAL);
   EXPECT_EQ(Mover(stores[0], {1, ~std::uint64_t{0}}).push(), -EINVAL);
-  EXPECT_EQ(Mover(stores[0], {1, param_sync::Rows::kKeyMax}).push(), 0);
+  EXPECT_EQ(Mover(stores[0], {1, param_sync::codec::KeyCells::kKeyMax}).push(), 0);
   stores[0].store->check();
   for (const Keys& wrong : {Keys{3, 3}, Keys{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}}) {
     Stores others(of_keys(Async(), 10, 10), {});
