@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -153,6 +154,42 @@ def is_running(pid):
         return False
 
 
+def is_ending(pid):
+    """True once all its threads are on their way out: its program runs no more. What is left of it may stay for seconds on a busy machine, while the
+    operating system waits for locks of its own."""
+    exiting = 4  # PF_EXITING of Linux
+    try:
+        stats = [(task / "stat").read_text() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return not is_running(pid) or is_ending(pid)  # a thread has gone meanwhile
+    return all(int(stat.rsplit(")", 1)[1].split()[6]) & exiting for stat in stats)
+
+
+def kill_at_once(pid):
+    """Kills a process, and returns when the operating system has ended it: it ends the process's connections only after it has freed its memory. That
+    takes milliseconds, but seconds on a busy machine."""
+    process = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        ended, _, _ = select.select([process], [], [], PATIENCE_S)
+        assert ended, f"process {pid} was killed, and has not ended for {PATIENCE_S} s"
+    finally:
+        os.close(process)
+
+
+def read_errors(process, texts):
+    """Reads stderr until all of these texts have come, or until its end."""
+    deadline, err = time.monotonic() + PATIENCE_S, ""
+    while not all(text in err for text in texts):
+        ready, _, _ = select.select([process.stderr], [], [], max(0, deadline - time.monotonic()))
+        assert ready, f"not all of {texts} in {err!r}"
+        some = os.read(process.stderr.fileno(), 65536)
+        if not some:
+            break
+        err += some.decode()
+    return err
+
+
 def stop_now_and_then(cluster, pauses_s=lambda: (0, 0)):
     """Stops the cluster's nodes one after the other, each for a moment, until the cluster has ended. `pauses_s`: how long the next one goes on before
     that, and how long it is stopped."""
@@ -197,8 +234,8 @@ class Runs(unittest.TestCase):
             while is_running(pid):
                 self.assertLess(time.monotonic(), deadline, "a node that was to end runs on")
 
-    def training_cluster(self, *arguments):
-        cluster = self.start(*ENDLESS, "--nodes", 4, *arguments)
+    def training_cluster(self, *arguments, **more):
+        cluster = self.start(*ENDLESS, "--nodes", 4, *arguments, **more)
         wait_for_line(cluster, r"step \d+/")
         return cluster, node_processes(cluster)
 
