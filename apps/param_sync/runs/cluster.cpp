@@ -66,7 +66,7 @@ class Cluster {
       wait_for_news();
       take_signals();
       for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
-      reap();
+      note_ends();
       give_up_waiting_for_starts();
       give_up_stopped_nodes();
       if (failed_) release();
@@ -186,35 +186,49 @@ class Cluster {
   static void tell(NodeProcess& node, const nlohmann::json& message) {
     try {
       node.control.send(message);
-    } catch (const gpusock::Error&) {  // the node has ended: reap() reports that
+    } catch (const gpusock::Error&) {  // the node has ended: note_ends() reports that
     }
   }
 
-  void reap() {
+  /// Notes which nodes have ended. The operating system keeps what is left of them until ~NodeProcess: on a busy
+  /// machine it may take seconds to free that, and the others wait to be told that all have seen the loss.
+  void note_ends() {
     for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
       NodeProcess& node = nodes_[rank];
-      int status = 0;
-      if (node.exited || waitpid(node.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != node.pid) continue;
-      if (WIFSTOPPED(status)) node.stopped_at = SteadyClock::now();
-      if (WIFCONTINUED(status)) node.stopped_at.reset();
-      if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
+      if (node.exited) continue;
+      note_stops(node);
+      siginfo_t end{};
+      if (waitid(P_PID, static_cast<id_t>(node.pid), &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid != node.pid)
+        continue;
       take_messages(rank);
       take_signals();  // a terminal signals all processes, this one no later
       node.exited = true;
-      if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
-      if (!killing_) tell_end(rank, status);
+      if (end.si_code == CLD_EXITED && end.si_status == 0 && node.report) continue;
+      if (!killing_) tell_end(rank, end);
       fail();
       if (!started()) kill_all(SIGTERM);  // the others wait for it, and cannot see that it has ended
     }
   }
 
+  /// Notes whether a signal has stopped the node, or continued it.
+  static void note_stops(NodeProcess& node) {
+    siginfo_t change{};
+    if (waitid(P_PID, static_cast<id_t>(node.pid), &change, WSTOPPED | WCONTINUED | WNOHANG) != 0) return;
+    if (change.si_pid != node.pid) return;
+    if (change.si_code == CLD_CONTINUED) {
+      node.stopped_at.reset();
+    } else {
+      node.stopped_at = SteadyClock::now();
+    }
+  }
+
   /// Prints how a node ended. A node that exits with 1 or 2 has printed the reason itself.
-  static void tell_end(std::size_t rank, int status) {
-    if (WIFSIGNALED(status)) {
-      const int signal = WTERMSIG(status);
-      fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, signal, strsignal(signal));
-    } else if (WEXITSTATUS(status) != kFailure && WEXITSTATUS(status) != kMisuse) {
-      fmt::print(stderr, "param_sync: rank {} ended early, with exit status {}\n", rank, WEXITSTATUS(status));
+  static void tell_end(std::size_t rank, const siginfo_t& end) {
+    if (end.si_code != CLD_EXITED) {
+      fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, end.si_status,
+                 strsignal(end.si_status));
+    } else if (end.si_status != kFailure && end.si_status != kMisuse) {
+      fmt::print(stderr, "param_sync: rank {} ended early, with exit status {}\n", rank, end.si_status);
     }
   }
 

@@ -57,8 +57,8 @@ NodeProcess::NodeProcess(NodeProcess&& other) noexcept
     : pid(std::exchange(other.pid, -1)), control(std::move(other.control)), exited(other.exited) {}
 
 NodeProcess::~NodeProcess() {
-  if (pid < 0 || exited) return;
-  kill(pid, SIGKILL);
+  if (pid < 0) return;
+  if (!exited) kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
 }
 

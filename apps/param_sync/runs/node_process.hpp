@@ -15,7 +15,7 @@
 
 namespace param_sync {
 
-/// The destructor kills the process if it still runs.
+/// The destructor kills the process if it still runs, and waits until the operating system has freed it.
 struct NodeProcess {
   pid_t pid;
   ControlSocket control;
@@ -25,7 +25,7 @@ struct NodeProcess {
   bool lost_a_node = false;           ///< true while it waits until the others have seen the loss, too
   bool reported_progress = false;     ///< true if it reported its progress with that loss
   bool control_ended = false;
-  bool exited = false;                                              ///< true after waitpid() has returned it
+  bool exited = false;                                              ///< true once it is seen that it has ended
   std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< when a signal stopped it; nothing: it runs
 
   NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}

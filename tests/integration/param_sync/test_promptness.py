@@ -1,4 +1,9 @@
 """How soon param_sync ends when a node dies. Run by ctest."""
+import contextlib
+import os
+import pathlib
+import signal
+import tempfile
 import time
 
 import support
@@ -30,6 +35,33 @@ class Promptness(Runs):
             for loss in LOSSES:
                 self.assertIn(loss, err, (link, scheme))
             self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    def test_nodes_report_a_loss_before_the_lost_process_is_freed(self):
+        """On a busy machine that may take longer than nodes have for their reports. slow_endings.cpp makes it take until the file is opened."""
+        with tempfile.TemporaryDirectory() as folder:
+            gate = pathlib.Path(folder) / "gate"
+            os.mkfifo(gate)
+            environment = {**os.environ, "LD_PRELOAD": os.environ["PARAM_SYNC_SLOW_ENDINGS"], "SLOW_ENDINGS_GATE": str(gate)}
+            cluster, nodes = self.training_cluster("--link", LINKS_BETWEEN_PROCESSES[0], env=environment)
+            os.kill(nodes[2], signal.SIGKILL)
+            err = support.read_errors(cluster, LOSSES)
+            for loss in LOSSES:
+                self.assertIn(loss, err)
+            opened = self.open_when_awaited(gate)
+            try:
+                status, _, rest = self.end(cluster)
+            finally:
+                os.close(opened)
+            self.assertEqual(status, 1)
+            self.assertIn("rank 2 was killed by signal 9", err + rest)
+
+    def open_when_awaited(self, gate):
+        """Opens the file once somebody waits for that."""
+        deadline = time.monotonic() + support.PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # nobody reads it yet
+                return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        raise AssertionError("the cluster has waited for no node's process")
 
 
 if __name__ == "__main__":
