@@ -55,6 +55,7 @@ double median_of(const BenchOptions& options, const std::string& scheme, std::ui
   settings.floats = bytes / sizeof(float);
   settings.link = gpusock::parse_link(options.link);
   settings.repeats = options.repeats;
+  settings.fills_rings = true;
   return executor::try_out(schedule::generate(scheme, request), settings).median_s();
 }
 

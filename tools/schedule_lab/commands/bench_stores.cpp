@@ -73,6 +73,7 @@ double sum_s(const StoreBenchOptions& options, std::uint64_t bytes) {
   settings.floats = bytes / sizeof(float);
   settings.link = gpusock::parse_link(options.link);
   settings.repeats = kSumsOfRound;
+  settings.fills_rings = true;
   return executor::try_out(schedule::generate("ps:even", request), settings).median_s();
 }
 

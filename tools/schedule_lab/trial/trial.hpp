@@ -12,7 +12,9 @@ namespace param_sync::executor {
 struct TrialSettings {
   std::uint64_t floats = 1 << 18;  ///< floats of each rank's tensor
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  int repeats = 5;  ///< timed runs, after one run that is not timed
+  int repeats = 5;           ///< timed runs, after one run that is not timed
+  bool fills_rings = false;  ///< before the timed ones come so many runs that bytes have gone once through all of a
+                             ///< ring's memory, up to 64: the first ones cost page faults
 };
 
 struct Trial {
