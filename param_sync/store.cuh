@@ -350,6 +350,32 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   return pull(group, handle, range, weights, nullptr, deadline);
 }
 
+/// As pull(), and it waits until the weights contain certain pushes: after[rank] pushes of each rank, or more. So a
+/// pull can depend on any pushes, whatever the store's clock is. (Tasks that depend on others: Li et al., "Scaling
+/// distributed machine learning with the parameter server", OSDI 2014.)
+///
+/// `after`: a number for each rank, which all threads of the group share. If one of these pushes never comes, the call
+/// ends at its deadline; and if it cannot come, because its rank is lost, at once.
+///
+/// Errors: those of pull().
+template <class Group>
+__device__ inline int pull_after(const Group& group, const StoreHandle& handle, unsigned range,
+                                 const std::uint64_t* after, float* weights, std::uint64_t* seen = nullptr,
+                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  const store::Worker& worker = *handle.worker;
+  if (range >= worker.range_count) return -EINVAL;
+  const gpusock::Deadline until = executor::begun(deadline);
+  const std::uint64_t floats = worker.ranges[range].floats;
+  const std::uint64_t bytes = static_cast<std::uint64_t>(worker.ranks) * sizeof *after;
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
+  const store::Request request{store::RequestKind::pull_after, range, worker.clock_of(range), floats};
+  std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | gpusock::kMore,
+                                      until);
+  if (sent >= 0) sent = worker.net.send(group, socket, after, bytes, gpusock::kWaitAll, until);
+  if (sent < 0) return store::lose_owner(group, worker, range, sent);
+  return store::receive_answer(group, worker, range, sizeof request + bytes, {1, floats}, weights, seen, until);
+}
+
 /// Sends gradients of some rows of a range, such as those of an embedding that a batch has used. All others count as 0.
 /// It is a push of the range, as push() is: its clock counts one more, also if there is no row. Bytes are those of the
 /// rows, and 4 for each. An owner that applies pushes by themselves leaves the velocities of other rows as they are.

@@ -26,27 +26,35 @@ enum class RequestKind : std::uint32_t {
   pull_rows = 0x524c4c50,   ///< "PLLR"
   push_keys = 0x4b485350,   ///< "PSHK": rows of a range of keys, by their keys
   pull_keys = 0x4b4c4c50,   ///< "PLLK"
+  pull_after = 0x41464c50,  ///< "PLFA": a range, after pushes that the request names
   push_again = 0x41485350,  ///< "PSHA": the rows of this worker's request before, of this range
   pull_again = 0x414c4c50   ///< "PLLA"
 };
 
 /// A worker's message. If it moves rows by their numbers, these follow, 4 bytes each; or their keys, 8 bytes each. Then
-/// the floats of a push follow. Keys ascend, and so do the numbers of rows that are pushed.
+/// the floats of a push follow. Keys ascend, and so do the numbers of rows that are pushed. Of `pull_after`, a number
+/// of 8 bytes follows for each rank: how many of its pushes the weights must contain.
 struct Request {
   RequestKind kind = RequestKind::push;  ///< what it asks for
   std::uint32_t range = 0;               ///< number of the range
   std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before
   std::uint64_t floats = 0;              ///< floats of the range; of requests with rows: how many rows
   /// True if it is of a kind that is known.
-  GPUSOCK_FN bool is_known() const { return is_push() || kind == RequestKind::pull || has_rows(); }
+  GPUSOCK_FN bool is_known() const {
+    return is_push() || has_rows() || kind == RequestKind::pull || kind == RequestKind::pull_after;
+  }
   /// True if it moves some rows of a range.
-  GPUSOCK_FN bool has_rows() const { return name_words() != 0 || is_again(); }
+  GPUSOCK_FN bool has_rows() const { return names_rows() || is_again(); }
+  /// True if what names its rows follows.
+  GPUSOCK_FN bool names_rows() const {
+    return has_keys() || kind == RequestKind::push_rows || kind == RequestKind::pull_rows;
+  }
   /// True if keys follow.
   GPUSOCK_FN bool has_keys() const { return kind == RequestKind::push_keys || kind == RequestKind::pull_keys; }
-  /// In how many words of 4 bytes each row is named: 0 if nothing names them.
+  /// How many words of 4 bytes each number, or key, has that follows; 0: none follows.
   GPUSOCK_FN unsigned name_words() const {
-    if (has_keys()) return 2;
-    return kind == RequestKind::push_rows || kind == RequestKind::pull_rows ? 1 : 0;
+    if (has_keys() || kind == RequestKind::pull_after) return 2;
+    return names_rows() ? 1 : 0;
   }
   /// True if it moves the rows that the worker has named before.
   GPUSOCK_FN bool is_again() const { return kind == RequestKind::push_again || kind == RequestKind::pull_again; }

@@ -49,23 +49,31 @@ struct RangeClocks {
   /// No rank.
   static constexpr int kNobody = -1;
 
-  /// True if `reader`, which has made `own_clock` pushes, may read.
-  GPUSOCK_FN bool may_read(int reader, std::uint64_t own_clock) const {
+  /// True if `reader`, which has made `own_clock` pushes, may read. `after`: null, or by rank: how many of its pushes
+  /// the reader asks for, whatever the clock.
+  GPUSOCK_FN bool may_read(int reader, std::uint64_t own_clock, const std::uint64_t* after = nullptr) const {
     for (int rank = 0; rank < ranks; ++rank) {
-      if (!clock.suffices(contained[rank], rank == reader, own_clock)) return false;
+      if (!suffice(contained, rank, reader, own_clock, after)) return false;
     }
     return true;
   }
 
   /// Returns a lost rank whose push the read needs and that has not come, or kNobody. `lost`: by rank, 0, or a number
   /// that is larger for a later loss. Of several ranks it returns the first one: others may have failed because of it.
-  GPUSOCK_FN int read_waits_for_lost(int reader, std::uint64_t own_clock, const std::uint32_t* lost) const {
-    return first_lost(lost, [&](int rank) { return !clock.suffices(received[rank], rank == reader, own_clock); });
+  GPUSOCK_FN int read_waits_for_lost(int reader, std::uint64_t own_clock, const std::uint32_t* lost,
+                                     const std::uint64_t* after = nullptr) const {
+    return first_lost(lost, [&](int rank) { return !suffice(received, rank, reader, own_clock, after); });
   }
 
   /// Returns a lost rank whose push must be applied with those that are kept, or kNobody: then may_push() stays false.
   GPUSOCK_FN int push_waits_for_lost(const std::uint32_t* lost) const {
     return first_lost(lost, [&](int rank) { return received[rank] == contained[rank]; });
+  }
+
+  /// True if so many pushes of a rank suffice for a read.
+  GPUSOCK_FN bool suffice(const std::uint64_t* pushes, int rank, int reader, std::uint64_t own_clock,
+                          const std::uint64_t* after) const {
+    return clock.suffices(pushes[rank], rank == reader, own_clock) && (after == nullptr || pushes[rank] >= after[rank]);
   }
 
   /// The rank that was lost first of those for which is_needed(rank), or kNobody.

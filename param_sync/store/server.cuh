@@ -17,7 +17,7 @@ enum class Phase : std::uint32_t {
   idle,     ///< the next request may come
   held,     ///< a push that must wait until the one before it is applied; its floats stay in the ring
   dropped,  ///< nothing that comes is used any more: the worker is told so when it pulls
-  naming,   ///< the numbers of the rows come that a request moves
+  naming,   ///< the numbers or keys come that follow a request
   pushing,  ///< the floats of a push come
   waiting,  ///< a pull that may not read yet
   sending,  ///< an answer is being sent
@@ -35,8 +35,9 @@ struct Connection {
   std::uint64_t value_words = 0;  ///< of an answer: words of its weights
   codec::BeforePiece before;      ///< of the words that have come, or are sent
   std::uint64_t missed = 0;       ///< of a push: how many pushes of others were applied since its worker has read
-  Head head;                      ///< the beginning of an answer
-  bool waits_for_room = false;    ///< of an answer: a change of the room wakes the server
+  std::uint64_t after[Head::kRanksMax] = {};  ///< of a pull_after: by rank, how many of its pushes it asks for
+  Head head;                                  ///< the beginning of an answer
+  bool waits_for_room = false;                ///< of an answer: a change of the room wakes the server
 };
 
 /// Which rows the keys of a range have, in device memory. A key has its row for ever once a worker has named it.
@@ -263,6 +264,7 @@ class ServerLoop {
     if (at(index).request.name_words() == 0) return carry_out(index);
     change([&] {
       at(index).phase = Phase::naming;
+      if (!at(index).request.names_rows()) return;
       list_of(at(index)).count = 0;
       list_of(at(index)).ascends = true;
     });
@@ -282,21 +284,33 @@ class ServerLoop {
     answer(index);
   }
 
-  /// Takes what has come of the rows' numbers.
+  /// Takes what has come of the numbers or keys that follow a request.
   __device__ void take_names(int index) {
-    Connection& connection = at(index);
-    RowList& list = list_of(connection);
-    const unsigned of_name = connection.request.name_words();
-    const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
-      return of_name == 1 ? take_rows(index, words, count) : take_keys(index, words, count);
+    const Request& request = at(index).request;
+    const unsigned of_name = request.name_words();
+    const std::uint64_t words = (request.names_rows() ? request.floats : ranks()) * of_name;
+    const auto take = [&](const std::uint32_t* some, std::uint64_t count) {
+      if (!request.names_rows()) return take_after(index, some, count);
+      return request.has_keys() ? take_keys(index, some, count) : take_rows(index, some, count);
     };
-    if (!take_words(index, connection.request.floats * of_name, of_name, take)) return;
-    if ((connection.request.is_push() || of_name == 2) && !list.ascends) return refuse(index);
+    if (!take_words(index, words, of_name, take)) return;
+    RowList& list = list_of(at(index));
+    if ((request.is_push() || request.has_keys()) && !list.ascends) return refuse(index);
     change([&] {
-      list.count = connection.request.floats;
-      connection.done = 0;
+      if (request.names_rows()) list.count = request.floats;
+      at(index).done = 0;
     });
     carry_out(index);
+  }
+
+  /// Notes which pushes a pull asks for.
+  __device__ bool take_after(int index, const std::uint32_t* words, std::uint64_t count) const {
+    Connection& connection = at(index);
+    for_own_share(count / 2, [&](std::uint64_t i) {
+      connection.after[connection.done / 2 + i] = words[2 * i] | std::uint64_t{words[2 * i + 1]} << 32;
+    });
+    __syncthreads();
+    return true;
   }
 
   /// Notes numbers of rows. Returns false if there are no such rows.
@@ -347,9 +361,9 @@ class ServerLoop {
     if (!request.is_known() || request.range >= s_.range_count) return false;
     const OwnedRange& range = s_.ranges[request.range];
     const RowList& list = list_of(at(index));
-    const bool size = request.is_again()          ? request.floats == list.count && (list.ascends || !request.is_push())
-                      : request.name_words() != 0 ? request.floats <= list.rows_max
-                                                  : request.floats == range.floats;
+    const bool size = request.is_again()     ? request.floats == list.count && (list.ascends || !request.is_push())
+                      : request.names_rows() ? request.floats <= list.rows_max
+                                             : request.floats == range.floats;
     return size && (!request.has_keys() || range.keys.rows != 0) && (range.weights != nullptr || range.floats == 0) &&
            request.clock == clocks(request.range).received[at(index).rank];
   }
@@ -543,8 +557,9 @@ class ServerLoop {
     const Request& request = at(index).request;
     const int reader = at(index).rank;
     const RangeClocks<Clock> range = clocks(request.range);
-    if (range.may_read(reader, request.clock)) return begin_answer(index, kNobody);
-    const int lost = range.read_waits_for_lost(reader, request.clock, s_.lost);
+    const std::uint64_t* const after = request.kind == RequestKind::pull_after ? at(index).after : nullptr;
+    if (range.may_read(reader, request.clock, after)) return begin_answer(index, kNobody);
+    const int lost = range.read_waits_for_lost(reader, request.clock, s_.lost, after);
     if (lost != kNobody) begin_answer(index, lost);
   }
 

@@ -66,13 +66,13 @@ std::string requests(Input& input, const Formats& formats) {
     request.range = static_cast<std::uint32_t>(input.below(kOwned));
     constexpr RequestKind kKinds[] = {RequestKind::push,      RequestKind::pull,       RequestKind::push_rows,
                                       RequestKind::pull_rows, RequestKind::push_again, RequestKind::pull_again,
-                                      RequestKind::push_keys, RequestKind::pull_keys};
-    request.kind = kKinds[input.below(8)];
+                                      RequestKind::push_keys, RequestKind::pull_keys,  RequestKind::pull_after};
+    request.kind = kKinds[input.below(9)];
     if (request.has_keys()) request.range = input.byte() == 1 ? request.range : kOfKeys;
     request.clock = clocks[request.range];
-    request.floats = request.is_again()          ? named[request.range]
-                     : request.name_words() != 0 ? input.below(kFloats[request.range] / kRow + 2)
-                                                 : kFloats[request.range];
+    request.floats = request.is_again()     ? named[request.range]
+                     : request.names_rows() ? input.below(kFloats[request.range] / kRow + 2)
+                                            : kFloats[request.range];
     if (request.has_rows()) named[request.range] = request.floats;
     if (request.is_push()) ++clocks[request.range];
     const Request right = request;
@@ -83,7 +83,10 @@ std::string requests(Input& input, const Formats& formats) {
     }
     all += bytes_of(request);
     if (right.name_words() == 1) all += names<std::uint32_t>(input, right.floats);
-    if (right.name_words() == 2) all += names<std::uint64_t>(input, right.floats);
+    if (right.has_keys()) all += names<std::uint64_t>(input, right.floats);
+    for (int rank = 0; right.kind == RequestKind::pull_after && rank < kRanks; ++rank) {
+      all += bytes_of(rank == 0 ? input.below(clocks[right.range] + 2) : input.below(3) / 2);
+    }
     if (!right.is_push()) continue;
     const float value = input.take<float>();
     for (std::uint64_t i = 0; i < words_of_push(right, formats); ++i) all += bytes_of(value);
@@ -111,9 +114,9 @@ struct Expected {
       if (refused) return;
       const std::uint64_t all = kFloats[request.range], rows = all / kRow;
       Named& of = named[request.range];
-      refused = request.is_again()          ? request.floats != of.count || (request.is_push() && !of.ascends)
-                : request.name_words() != 0 ? request.floats > rows
-                                            : request.floats != all;
+      refused = request.is_again()     ? request.floats != of.count || (request.is_push() && !of.ascends)
+                : request.names_rows() ? request.floats > rows
+                                       : request.floats != all;
       refused = refused || (request.has_keys() && request.range != kOfKeys);
       if (refused) return;
       if (request.has_keys()) {
@@ -140,8 +143,14 @@ struct Expected {
         if (refused) return;
       }
       const std::uint64_t own = received[request.range], applied = Clock::kInRankOrder ? 0 : own;
+      bool after = false;
+      if (request.kind == RequestKind::pull_after) {
+        if (said.size() - at < kRanks * sizeof own) return;
+        after = name_at<std::uint64_t>(said, at) > applied || name_at<std::uint64_t>(said, at + sizeof own) > 0;
+        at += kRanks * sizeof own;
+      }
       if (!request.is_push()) {
-        if (!clock.suffices(applied, true, own) || !clock.suffices(0, false, own)) {
+        if (after || !clock.suffices(applied, true, own) || !clock.suffices(0, false, own)) {
           waits = true;
           return;
         }
