@@ -30,6 +30,7 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
                                      (config.limit != 0 ? " or raise --limit" : " or take more data"));
   }
   plan.sync = sync_of(config.sync);
+  plan.sync.steps = plan.steps;
   const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
   plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
   plan.owners = plan.sync.local_steps == 0 ? std::get<Sgd>(plan.update) : outer_of(config.outer);
@@ -65,7 +66,7 @@ std::uint64_t history_events(const Config& config, const Plan& plan) {
   constexpr std::uint64_t kLastPulls = 64;  // of a range, until its weights contain all ranks' pushes
   if (config.history_file.empty()) return 0;
   const std::uint64_t ranges = plan.layout.layers.size() * static_cast<std::uint64_t>(config.nodes);
-  return ranges * (2 * plan.sync.exchanges(plan.steps) + kLastPulls);
+  return ranges * (2 * plan.sync.exchanges() + kLastPulls);
 }
 
 int connections_between_nodes(const Config& config) {

@@ -20,13 +20,17 @@ struct SyncPlan {
   std::uint64_t pull_every = 1;
   /// A step computes with the weights of so many steps before, and does not wait for newer ones.
   std::uint64_t depth = 0;
+  std::uint64_t steps = 0;  ///< of the run
 
   /// True if equal runs end with equal weights.
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
   /// True if all nodes average their weights.
   bool averages() const { return local_steps != 0 && is_deterministic(); }
-  /// How many exchanges come before a step.
-  std::uint64_t exchanges_before(std::uint64_t step) const { return local_steps == 0 ? step : step / local_steps; }
+  /// How many exchanges come before a step, or in all if it is `steps`: the last step is followed by one.
+  std::uint64_t exchanges_before(std::uint64_t step) const {
+    if (local_steps == 0) return step;
+    return step / local_steps + (step == steps && step % local_steps != 0 ? 1 : 0);
+  }
   /// The version of the weights that a step computes with.
   std::uint64_t version_of(std::uint64_t step) const {
     const std::uint64_t newest = exchanges_before(step);
@@ -34,20 +38,14 @@ struct SyncPlan {
   }
   /// How many versions of the weights, and of the gradients, a node has at a time.
   std::uint64_t versions() const { return depth + 1; }
-  /// True if nodes exchange something after the step. They do after the last one of `steps`.
-  bool exchanges_after(std::uint64_t step, std::uint64_t steps) const {
-    return local_steps == 0 || (step + 1) % local_steps == 0 || step + 1 == steps;
-  }
-  /// True if weights are pulled after so many exchanges, of `exchanges` in all.
-  bool pulls_after(std::uint64_t exchange, std::uint64_t exchanges) const {
-    return exchange % pull_every == 0 || exchange == exchanges;
-  }
+  /// True if nodes exchange something after the step.
+  bool exchanges_after(std::uint64_t step) const { return exchanges_before(step) != exchanges_before(step + 1); }
+  /// True if weights are pulled after so many exchanges.
+  bool pulls_after(std::uint64_t exchange) const { return exchange % pull_every == 0 || exchange == exchanges(); }
   /// True if a node that trains by itself has pushed all of its changes when the step begins.
-  bool begins_alone(std::uint64_t step) const { return local_steps != 0 && step % local_steps == 0; }
-  /// How many exchanges there are in so many steps.
-  std::uint64_t exchanges(std::uint64_t steps) const {
-    return local_steps == 0 ? steps : steps / local_steps + (steps % local_steps == 0 ? 0 : 1);
-  }
+  bool begins_alone(std::uint64_t step) const { return local_steps != 0 && (step == 0 || exchanges_after(step - 1)); }
+  /// How many exchanges there are in the run.
+  std::uint64_t exchanges() const { return exchanges_before(steps); }
 };
 
 /// Returns what --sync says: a clock of stores, "every:X", "downpour:PUSH,PULL" or "pipeline:D". Throws gpusock::Error

@@ -25,7 +25,7 @@ struct NodeMemory {
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
       : parameters(plan.layout.parameters()),
         versions(plan.sync.versions()),
-        final_version(plan.sync.exchanges(plan.steps)),
+        final_version(plan.sync.exchanges()),
         weights(context, parameters * versions),
         gradients(context, parameters * versions),
         states(context, state_floats(plan.update, plan.layout.parameters())),

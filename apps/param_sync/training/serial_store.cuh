@@ -71,7 +71,6 @@ class SerialStore final : public SerialRun {
         sync_(plan.sync),
         model_(model),
         delays_(delays_of(config.delays)),
-        exchanges_(plan.sync.exchanges(plan.steps)),
         ranks_(static_cast<std::size_t>(config.nodes)),
         received_(ranks_.size()),
         contained_(ranks_.size()),
@@ -164,7 +163,7 @@ class SerialStore final : public SerialRun {
     Rank& of = at(rank);
     if (of.steps == plan_.steps) return;
     const std::uint64_t pushes = sync_.exchanges_before(of.steps), wanted = sync_.version_of(of.steps);
-    const bool reads = (!alone() || sync_.begins_alone(of.steps)) && sync_.pulls_after(pushes, exchanges_);
+    const bool reads = (!alone() || sync_.begins_alone(of.steps)) && sync_.pulls_after(pushes);
     of.waits = reads && !clocks_.may_read(rank, wanted);
     if (of.waits) return;
     if (reads) read(rank, pushes, wanted);
@@ -206,7 +205,7 @@ class SerialStore final : public SerialRun {
     float* const pushed = gradients(of.made) + static_cast<std::size_t>(rank) * parameters();
     model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step)), pushed);
     if (alone()) apply_own(rank, pushed);
-    if (sync_.exchanges_after(step, plan_.steps)) {
+    if (sync_.exchanges_after(step)) {
       if (alone()) {
         model_.launch(take_change, parameters(), config_.nodes, own(rank), of_rank(bases_, rank), pushed);
       }
@@ -270,7 +269,6 @@ class SerialStore final : public SerialRun {
   const SyncPlan& sync_;
   SerialModel& model_;
   Delays delays_;
-  std::uint64_t exchanges_;
   std::vector<Rank> ranks_;
   std::vector<std::uint64_t> received_, contained_;
   store::RangeClocks<Clock> clocks_;

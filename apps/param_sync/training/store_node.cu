@@ -219,7 +219,7 @@ void StoreNode::launch_residents() {
   moves.withheld = {withheld.data(), chosen_rows.data()};
   moves.lags = lags.data();
   moves.seen = seen.data();
-  moves.steps = plan.sync.exchanges(plan.steps);
+  moves.steps = plan.sync.exchanges();
   moves.versions = memory.versions;
   moves.parameters = memory.parameters;
   moves.pull_every = plan.sync.pull_every;
@@ -271,7 +271,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
     gpusock::launch(context, model.shape(kLocalBlocks), apply_own<Kind>, state(), update, parameters_of(layer));
   };
   std::visit(apply, plan.update);
-  if (!plan.sync.exchanges_after(step, plan.steps)) return;
+  if (!plan.sync.exchanges_after(step)) return;
   gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, state(), average.data(), parameters_of(layer),
                   is_first);
 }
