@@ -168,7 +168,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text(
           "--sync", config.sync,
           "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps) or pipeline:D "
+          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
+          "(after a step M nodes push and pull, by turns) or pipeline:D "
           "(weights are D steps old); or every:X, in which nodes average their weights after X steps (docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
@@ -193,7 +194,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
                  "With --codec top or random, to compare: what a push leaves out is lost");
   arguments.flag(
       "--stale-lr", config.stale_lr,
-      "With --sync ssp, async or downpour: owners divide a push by its lag, if that is more than 1: how many "
+      "With --sync ssp, async, downpour or slots: owners divide a push by its lag, if that is more than 1: how many "
       "pushes each other node has made since the pull");
   arguments
       .number("--delay-compensation", config.delay_compensation,
@@ -300,7 +301,7 @@ std::string problem_of_files(const Config& config) {
 std::string problem_of_sync(const Config& config) {
   if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
   const SyncPlan sync = sync_of(config.sync);
-  if (config.stale_lr && sync.is_deterministic()) return "--stale-lr needs --sync ssp:S, async or downpour";
+  if (config.stale_lr && sync.is_deterministic()) return "--stale-lr needs --sync ssp:S, async, downpour or slots";
   if (config.delay_compensation != 0 && (sync.is_deterministic() || sync.local_steps != 0)) {
     return "--delay-compensation needs --sync ssp:S or async, in which nodes push gradients";
   }

@@ -28,6 +28,20 @@ std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, s
 
 }  // namespace
 
+SyncPlan SyncPlan::of_run(int nodes, std::uint64_t seed, std::uint64_t steps_of_run) const {
+  SyncPlan plan = *this;
+  plan.steps = steps_of_run;
+  if (slots.count == 0) return plan;
+  if (slots.count > static_cast<std::uint64_t>(nodes)) {
+    throw gpusock::Error(EINVAL, "--sync slots:" + std::to_string(slots.count) +
+                                     " gives more slots than there are nodes, " + std::to_string(nodes));
+  }
+  plan.slots.nodes = nodes;
+  plan.slots.seed = seed;
+  plan.local_steps = plan.slots.round_steps();
+  return plan;
+}
+
 SyncPlan sync_of(std::string_view text) {
   if (text.empty()) return {};
   SyncPlan plan;
@@ -40,6 +54,12 @@ SyncPlan sync_of(std::string_view text) {
     plan.clock = Async();
     plan.local_steps = steps->front();
     plan.pull_every = steps->back() / steps->front();
+    return plan;
+  }
+  if (const auto slots = numbers_after("slots:", text); slots && slots->size() == 1) {
+    plan.clock = Async();
+    plan.slots.count = slots->front();
+    plan.local_steps = 1;  // until the number of nodes is known
     return plan;
   }
   if (const auto depth = numbers_after("pipeline:", text);
@@ -58,7 +78,8 @@ SyncPlan sync_of(std::string_view text) {
       "'" + std::string(text) +
           "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, "
           "downpour:PUSH,PULL (a node pushes its change after PUSH steps, and pulls weights after PULL steps, a "
-          "multiple of PUSH), pipeline:D (weights are D steps old, from 1 to " +
+          "multiple of PUSH), slots:M (after a step M nodes push their changes and pull weights, by turns), pipeline:D "
+          "(weights are D steps old, from 1 to " +
           std::to_string(SyncPlan::kDepthMax) + "), and every:X (nodes average their weights after X steps)");
 }
 

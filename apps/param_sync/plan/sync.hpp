@@ -3,6 +3,7 @@
 /// compute with.
 
 #include "param_sync/store/clock/clock.hpp"
+#include "plan/slots.hpp"
 
 #include <cstdint>
 #include <string_view>
@@ -14,42 +15,55 @@ struct SyncPlan {
   static constexpr std::uint64_t kDepthMax = 16;
 
   AnyClock clock = Bsp();
-  /// Not 0: each node trains by itself for so many steps. Then it pushes its change, which is the exchange.
+  /// Not 0: each node trains by itself for so many steps. Then it pushes its change, which is the exchange. With slots
+  /// it does so once in so many steps.
   std::uint64_t local_steps = 0;
   /// Exchanges from a pull of weights to the next one.
   std::uint64_t pull_every = 1;
   /// A step computes with the weights of so many steps before, and does not wait for newer ones.
   std::uint64_t depth = 0;
+  Slots slots;              ///< after which steps a node pushes its change
   std::uint64_t steps = 0;  ///< of the run
 
   /// True if equal runs end with equal weights.
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
   /// True if all nodes average their weights.
   bool averages() const { return local_steps != 0 && is_deterministic(); }
-  /// How many exchanges come before a step, or in all if it is `steps`: the last step is followed by one.
-  std::uint64_t exchanges_before(std::uint64_t step) const {
+  /// How many exchanges of a rank come before a step, or in all if it is `steps`. All ranks have as many in all: in the
+  /// last round of slots, which may be shorter, the exchange of each rank comes after the last step.
+  std::uint64_t exchanges_before(std::uint64_t step, int rank) const {
     if (local_steps == 0) return step;
-    return step / local_steps + (step == steps && step % local_steps != 0 ? 1 : 0);
+    const std::uint64_t round = step / local_steps, in_round = step % local_steps;
+    if (step == steps) return round + (in_round == 0 ? 0 : 1);
+    const bool has_slot = slots.count != 0 && round != (steps - 1) / local_steps;
+    return round + (has_slot && slots.step_of(rank, round) < in_round ? 1 : 0);
   }
   /// The version of the weights that a step computes with.
-  std::uint64_t version_of(std::uint64_t step) const {
-    const std::uint64_t newest = exchanges_before(step);
+  std::uint64_t version_of(std::uint64_t step, int rank) const {
+    const std::uint64_t newest = exchanges_before(step, rank);
     return newest < depth ? 0 : newest - depth;
   }
   /// How many versions of the weights, and of the gradients, a node has at a time.
   std::uint64_t versions() const { return depth + 1; }
-  /// True if nodes exchange something after the step.
-  bool exchanges_after(std::uint64_t step) const { return exchanges_before(step) != exchanges_before(step + 1); }
+  /// True if a rank exchanges something after the step.
+  bool exchanges_after(std::uint64_t step, int rank) const {
+    return exchanges_before(step, rank) != exchanges_before(step + 1, rank);
+  }
   /// True if weights are pulled after so many exchanges.
   bool pulls_after(std::uint64_t exchange) const { return exchange % pull_every == 0 || exchange == exchanges(); }
   /// True if a node that trains by itself has pushed all of its changes when the step begins.
-  bool begins_alone(std::uint64_t step) const { return local_steps != 0 && (step == 0 || exchanges_after(step - 1)); }
-  /// How many exchanges there are in the run.
-  std::uint64_t exchanges() const { return exchanges_before(steps); }
+  bool begins_alone(std::uint64_t step, int rank) const {
+    return local_steps != 0 && (step == 0 || exchanges_after(step - 1, rank));
+  }
+  /// How many exchanges of a rank there are in the run.
+  std::uint64_t exchanges() const { return exchanges_before(steps, 0); }
+
+  /// Returns this plan for a run. Throws gpusock::Error (EINVAL) if it has more slots than there are nodes.
+  SyncPlan of_run(int nodes, std::uint64_t seed, std::uint64_t steps_of_run) const;
 };
 
-/// Returns what --sync says: a clock of stores, "every:X", "downpour:PUSH,PULL" or "pipeline:D". Throws gpusock::Error
-/// (EINVAL).
+/// Returns what --sync says: a clock of stores, "every:X", "downpour:PUSH,PULL", "slots:M" or "pipeline:D". Throws
+/// gpusock::Error (EINVAL).
 SyncPlan sync_of(std::string_view text);
 
 }  // namespace param_sync

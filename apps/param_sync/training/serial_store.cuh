@@ -162,12 +162,12 @@ class SerialStore final : public SerialRun {
   void begin_step(int rank) {
     Rank& of = at(rank);
     if (of.steps == plan_.steps) return;
-    const std::uint64_t pushes = sync_.exchanges_before(of.steps), wanted = sync_.version_of(of.steps);
-    const bool reads = (!alone() || sync_.begins_alone(of.steps)) && sync_.pulls_after(pushes);
+    const std::uint64_t pushes = sync_.exchanges_before(of.steps, rank), wanted = sync_.version_of(of.steps, rank);
+    const bool reads = (!alone() || sync_.begins_alone(of.steps, rank)) && sync_.pulls_after(pushes);
     of.waits = reads && !clocks_.may_read(rank, wanted);
     if (of.waits) return;
     if (reads) read(rank, pushes, wanted);
-    if (sync_.begins_alone(of.steps)) {
+    if (sync_.begins_alone(of.steps, rank)) {
       model_.launch(copy_parameters, parameters(), own(rank), of_rank(bases_, rank));
     }
     events_.emplace(now_ + delays_.time_of(config_.seed, rank, config_.nodes, of.steps), rank);
@@ -203,9 +203,9 @@ class SerialStore final : public SerialRun {
     const std::uint64_t step = of.steps++;
     computed_.emplace_back(rank, step);
     float* const pushed = gradients(of.made) + static_cast<std::size_t>(rank) * parameters();
-    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step)), pushed);
+    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step, rank)), pushed);
     if (alone()) apply_own(rank, pushed);
-    if (sync_.exchanges_after(step)) {
+    if (sync_.exchanges_after(step, rank)) {
       if (alone()) {
         model_.launch(take_change, parameters(), config_.nodes, own(rank), of_rank(bases_, rank), pushed);
       }

@@ -84,8 +84,8 @@ NodeState StoreNode::state() {
 /// What kernels of a step take: its weights, and its gradients.
 NodeState StoreNode::state_of(std::uint64_t step) {
   NodeState node = state();
-  node.weights = memory.weights_of(plan.sync.version_of(step));
-  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step));
+  node.weights = memory.weights_of(plan.sync.version_of(step, config.rank));
+  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step, config.rank));
   return node;
 }
 
@@ -240,7 +240,7 @@ void StoreNode::launch_step(std::uint64_t step) {
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
     if (layer > 0) {
-      model.backward_input(layer, memory.weights_of(plan.sync.version_of(step)), plan.batch, activations);
+      model.backward_input(layer, memory.weights_of(plan.sync.version_of(step, config.rank)), plan.batch, activations);
     }
     launch_backward(layer, step);
   }
@@ -249,10 +249,10 @@ void StoreNode::launch_step(std::uint64_t step) {
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
   with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
     gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state_of(step),
-                    at, plan.sync.version_of(step), activations.input(layer), plan.batch, activations.output(layer),
-                    memory.step_waited_ns.data() + step);
+                    at, plan.sync.version_of(step, config.rank), activations.input(layer), plan.batch,
+                    activations.output(layer), memory.step_waited_ns.data() + step);
   });
-  if (!plan.sync.begins_alone(step)) return;
+  if (!plan.sync.begins_alone(step, config.rank)) return;
   gpusock::launch(context, model.shape(kLocalBlocks), keep_average, memory.weights.data(), average.data(),
                   parameters_of(layer));
 }
@@ -271,7 +271,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
     gpusock::launch(context, model.shape(kLocalBlocks), apply_own<Kind>, state(), update, parameters_of(layer));
   };
   std::visit(apply, plan.update);
-  if (!plan.sync.exchanges_after(step)) return;
+  if (!plan.sync.exchanges_after(step, config.rank)) return;
   gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, state(), average.data(), parameters_of(layer),
                   is_first);
 }

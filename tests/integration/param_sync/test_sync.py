@@ -81,6 +81,30 @@ class Sync(Runs):
         self.assertEqual(moved["downpour:3,12"][0], moved["downpour:3,3"][0])
         self.assertLess(moved["downpour:3,12"][1], 0.7 * moved["downpour:3,3"][1])  # the last weights are pulled until all is in them
 
+    def test_slots_move_their_share_of_the_bytes(self):
+        """Each node ends with the same weights, which have learned."""
+        pushed, nodes = {}, 4
+        for sync in ("downpour:1,1", "slots:1", "slots:2"):
+            report = results(*SMALL, "--nodes", nodes, "--limit", 480, "--in-process", "--sync", sync)
+            self.assertEqual(report["steps"] % nodes, 0)
+            self.assertTrue(report["same_weights"])
+            self.assertGreater(report["accuracy"], 0.9)
+            pushed[sync] = [layer["pushed_bytes"] for layer in report["layers"]]
+        self.assertEqual(pushed["downpour:1,1"], [4 * layer for layer in pushed["slots:1"]])
+        self.assertEqual(pushed["slots:2"], [2 * layer for layer in pushed["slots:1"]])
+
+    def test_slots_in_virtual_time(self):
+        """Equal settings give equal runs. The seed decides who has a slot when; all have one if there are as many as nodes."""
+        slots = (*SMALL, "--nodes", 4, "--serial", "--history", self.history, "--sync")
+        report = results(*slots, "slots:1")
+        self.assertLessEqual(report["staleness"], 1)  # without delays each node has as many slots behind it as the others, or one less
+        for events in self.histories(4):
+            self.assertEqual([event["clock"] for event in events if event["op"] == "push"], list(range(1, -(-report["steps"] // 4) + 1)))
+        self.assertEqual(results(*slots, "slots:1")["weights_hash"], report["weights_hash"])
+        self.assertEqual(results(*slots, "slots:4")["weights_hash"], results(*slots, "downpour:1,1")["weights_hash"])
+        delayed = (*slots, "slots:2", "--delays", "exponential,slow:3")
+        self.assertEqual(results(*delayed)["weights_hash"], results(*delayed)["weights_hash"])
+
     def test_virtual_time_keeps_clocks(self):
         """The oracle judges the simulated store, too. Equal settings give equal runs."""
         for clock, delays in itertools.product(("bsp", "ssp:2", "ssp:5", "async"), ((), ("exponential",), ("slow:9",), ("slow:9,exponential",))):
@@ -202,7 +226,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_a_node_that_is_killed_is_named(self):
-        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp")):
+        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp"), ("slots:1", "tcp")):
             cluster, nodes = self.training_cluster("--sync", clock, "--link", link)
             os.kill(nodes[2], signal.SIGKILL)
             status, _, err = self.end(cluster)
@@ -271,7 +295,7 @@ class Sync(Runs):
     def test_what_does_not_fit_is_refused(self):
         for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"), (("--sync", ""), "'' is no clock"),
                               (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
-                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "pipeline:17"), "from 1 to 16"),
+                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"),
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
                               (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),
