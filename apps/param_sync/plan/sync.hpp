@@ -11,6 +11,12 @@
 
 namespace param_sync {
 
+/// A layer of a rank's model.
+struct RankLayer {
+  int rank = 0;
+  int layer = 0;
+};
+
 struct SyncPlan {
   static constexpr std::uint64_t kDepthMax = 16;
 
@@ -29,34 +35,34 @@ struct SyncPlan {
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
   /// True if all nodes average their weights.
   bool averages() const { return local_steps != 0 && is_deterministic(); }
-  /// How many exchanges of a rank come before a step, or in all if it is `steps`. All ranks have as many in all: in the
-  /// last round of slots, which may be shorter, the exchange of each rank comes after the last step.
-  std::uint64_t exchanges_before(std::uint64_t step, int rank) const {
+  /// How many exchanges of a rank's layer come before a step, or in all if it is `steps`. All ranks have as many in
+  /// all: in the last round of slots, which may be shorter, the exchange of each rank comes after the last step.
+  std::uint64_t exchanges_before(std::uint64_t step, const RankLayer& of) const {
     if (local_steps == 0) return step;
     const std::uint64_t round = step / local_steps, in_round = step % local_steps;
     if (step == steps) return round + (in_round == 0 ? 0 : 1);
     const bool has_slot = slots.count != 0 && round != (steps - 1) / local_steps;
-    return round + (has_slot && slots.step_of(rank, round) < in_round ? 1 : 0);
+    return round + (has_slot && slots.step_of(of.rank, round) < in_round ? 1 : 0);
   }
   /// The version of the weights that a step computes with.
-  std::uint64_t version_of(std::uint64_t step, int rank) const {
-    const std::uint64_t newest = exchanges_before(step, rank);
+  std::uint64_t version_of(std::uint64_t step, const RankLayer& of) const {
+    const std::uint64_t newest = exchanges_before(step, of);
     return newest < depth ? 0 : newest - depth;
   }
   /// How many versions of the weights, and of the gradients, a node has at a time.
   std::uint64_t versions() const { return depth + 1; }
-  /// True if a rank exchanges something after the step.
-  bool exchanges_after(std::uint64_t step, int rank) const {
-    return exchanges_before(step, rank) != exchanges_before(step + 1, rank);
+  /// True if a rank's layer is exchanged after the step.
+  bool exchanges_after(std::uint64_t step, const RankLayer& of) const {
+    return exchanges_before(step, of) != exchanges_before(step + 1, of);
   }
   /// True if weights are pulled after so many exchanges.
   bool pulls_after(std::uint64_t exchange) const { return exchange % pull_every == 0 || exchange == exchanges(); }
-  /// True if a node that trains by itself has pushed all of its changes when the step begins.
-  bool begins_alone(std::uint64_t step, int rank) const {
-    return local_steps != 0 && (step == 0 || exchanges_after(step - 1, rank));
+  /// True if a node that trains by itself has pushed all changes of the layer when the step begins.
+  bool begins_alone(std::uint64_t step, const RankLayer& of) const {
+    return local_steps != 0 && (step == 0 || exchanges_after(step - 1, of));
   }
-  /// How many exchanges of a rank there are in the run.
-  std::uint64_t exchanges() const { return exchanges_before(steps, 0); }
+  /// How many exchanges of a layer there are in the run.
+  std::uint64_t exchanges() const { return exchanges_before(steps, {}); }
 
   /// Returns this plan for a run. Throws gpusock::Error (EINVAL) if it has more slots than there are nodes.
   SyncPlan of_run(int nodes, std::uint64_t seed, std::uint64_t steps_of_run) const;

@@ -55,7 +55,7 @@ struct Node::Impl {
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   /// The version of the weights that nodes have exchanged after so many steps.
   std::uint64_t version_after(std::uint64_t steps) const {
-    return plan.sync.exchanges_before(clock_of(steps), config.rank);
+    return plan.sync.exchanges_before(clock_of(steps), {config.rank});
   }
 
   Config config;

@@ -18,12 +18,14 @@
 
 namespace param_sync {
 
-/// Sums the ranks' gradients of all parameters in the order of ranks, and applies the sums, as an owner does.
+/// Sums the ranks' gradients in the order of ranks, and applies the sums, as an owner does. `stride`: floats from a
+/// rank's gradients to those of the next one.
 [[maybe_unused]] static __global__ void apply_sum(Sgd update, int nodes, std::uint32_t parameters,
-                                                  const float* gradients, UpdateStates states, float* weights) {
+                                                  const float* gradients, std::size_t stride, UpdateStates states,
+                                                  float* weights) {
   for_share(parameters, [&](std::uint32_t i) {
     float sum = gradients[i];
-    for (int rank = 1; rank < nodes; ++rank) sum += gradients[std::size_t{parameters} * rank + i];
+    for (int rank = 1; rank < nodes; ++rank) sum += gradients[stride * rank + i];
     update.apply(sum, states.of(i), weights[i]);
   });
 }
@@ -72,17 +74,16 @@ class SerialStore final : public SerialRun {
         model_(model),
         delays_(delays_of(config.delays)),
         ranks_(static_cast<std::size_t>(config.nodes)),
-        received_(ranks_.size()),
-        contained_(ranks_.size()),
-        clocks_{clock, received_.data(), contained_.data(), config.nodes},
         weights_(model.context, versions() * parameters()),
         states_(model.context, of_ranks(plan.owners.kStateFloats)),
         squares_(model.context, parameters()),
         gradients_(model.context, of_ranks(versions())),
+        scratch_(model.context, alone() ? parameters() : 1),
         own_(model.context, of_ranks(has_own() ? 1 : 0)),
         bases_(model.context, of_ranks(alone() ? 1 : 0)),
         own_states_(model.context, of_ranks(alone() ? state_floats(plan.update) : 0)) {
     weights_.copy_in(initial_weights(plan.layout, config.seed));
+    parts_.push_back(part_of(clock, 0, 0, parameters()));
     for (int rank = 0; rank < config_.nodes; ++rank) begin_step(rank);
   }
 
@@ -98,7 +99,7 @@ class SerialStore final : public SerialRun {
   }
 
   const float* newest() const override {
-    return alone() && ranks_[0].steps != plan_.steps ? own(0) : version(version_);
+    return alone() && ranks_[0].steps != plan_.steps ? own(0) : version(parts_[0].version);
   }
 
   float mean_loss(std::uint64_t step) const override {
@@ -111,7 +112,7 @@ class SerialStore final : public SerialRun {
 
   std::vector<float> weights() const override {
     std::vector<float> all(parameters());
-    weights_.copy_out(all, version_ % versions() * parameters());
+    weights_.copy_out(all, parts_[0].version % versions() * parameters());
     return all;
   }
 
@@ -129,12 +130,26 @@ class SerialStore final : public SerialRun {
 
  private:
   struct Rank {
-    std::uint64_t steps = 0;           ///< that it has computed
+    std::uint64_t steps = 0;  ///< that it has computed
+    bool waits = false;       ///< for weights
+    std::vector<StoreEvent> history;
+  };
+  /// What a rank has done with a part of the model.
+  struct RankPart {
     std::uint64_t made = 0;            ///< pushes that it has made
     std::uint64_t taken = 0;           ///< pushes that the store has taken
     std::uint64_t read_of_others = 0;  ///< how many pushes of others it has read
-    bool waits = false;                ///< for weights
-    std::vector<StoreEvent> history;
+  };
+  /// Parameters that are exchanged together: a range of the store.
+  struct Part {
+    int layer = 0;  ///< the first one of its layers
+    std::uint32_t begin = 0, count = 0;
+    std::vector<std::uint64_t> received, contained;  ///< see RangeClocks
+    store::RangeClocks<Clock> clocks;
+    std::vector<RankPart> ranks;
+    std::uint64_t version = 0;
+
+    RankLayer of(int rank) const { return {rank, layer}; }
   };
   using Event = std::pair<double, int>;  ///< when a rank's step ends
 
@@ -152,43 +167,70 @@ class SerialStore final : public SerialRun {
   }
   float* own(int rank) const { return of_rank(own_, rank); }
   float* version(std::uint64_t number) const { return weights_.data() + number % versions() * parameters(); }
-  /// All ranks' gradients that turn a version into the next one.
-  float* gradients(std::uint64_t number) const {
-    return gradients_.data() + number % versions() * ranks_.size() * parameters();
+  /// A rank's gradients that turn a version into the next one. Those of the next rank come after them.
+  float* gradients(std::uint64_t number, int rank) const {
+    const std::uint64_t version = number % versions();
+    return gradients_.data() + (version * ranks_.size() + static_cast<std::size_t>(rank)) * parameters();
   }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  Part part_of(const Clock& clock, int layer, std::uint32_t begin, std::uint32_t count) const {
+    Part part;
+    part.layer = layer;
+    part.begin = begin;
+    part.count = count;
+    part.received.resize(ranks_.size());
+    part.contained.resize(ranks_.size());
+    part.clocks = {clock, part.received.data(), part.contained.data(), config_.nodes};
+    part.ranks.resize(ranks_.size());
+    return part;
+  }
+
+  /// True if a rank pulls a part before its next step.
+  bool reads(int rank, const Part& part) {
+    const RankLayer of = part.of(rank);
+    const std::uint64_t step = at(rank).steps;
+    return (!alone() || sync_.begins_alone(step, of)) && sync_.pulls_after(sync_.exchanges_before(step, of));
+  }
 
   /// A rank begins a step as soon as it has the weights.
   void begin_step(int rank) {
     Rank& of = at(rank);
     if (of.steps == plan_.steps) return;
-    const std::uint64_t pushes = sync_.exchanges_before(of.steps, rank), wanted = sync_.version_of(of.steps, rank);
-    const bool reads = (!alone() || sync_.begins_alone(of.steps, rank)) && sync_.pulls_after(pushes);
-    of.waits = reads && !clocks_.may_read(rank, wanted);
+    of.waits = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return reads(rank, part) && !part.clocks.may_read(rank, sync_.version_of(of.steps, part.of(rank)));
+    });
     if (of.waits) return;
-    if (reads) read(rank, pushes, wanted);
-    if (sync_.begins_alone(of.steps, rank)) {
-      model_.launch(copy_parameters, parameters(), own(rank), of_rank(bases_, rank));
+    for (Part& part : parts_) {
+      if (reads(rank, part)) read(rank, part);
+      if (sync_.begins_alone(of.steps, part.of(rank))) {
+        model_.launch(copy_parameters, part.count, own(rank) + part.begin, of_rank(bases_, rank) + part.begin);
+      }
     }
     events_.emplace(now_ + delays_.time_of(config_.seed, rank, config_.nodes, of.steps), rank);
   }
 
-  void read(int rank, std::uint64_t pushes, std::uint64_t wanted) {
-    if (has_own()) model_.launch(copy_parameters, parameters(), version(version_), own(rank));
-    at(rank).read_of_others = clocks_.of_others(rank);
-    count_lags(rank, pushes, wanted);
+  void read(int rank, Part& part) {
+    const RankLayer of = part.of(rank);
+    const std::uint64_t wanted = sync_.version_of(at(rank).steps, of);
+    if (has_own()) {
+      model_.launch(copy_parameters, part.count, version(part.version) + part.begin, own(rank) + part.begin);
+    }
+    part.ranks[static_cast<std::size_t>(rank)].read_of_others = part.clocks.of_others(rank);
+    count_lags(rank, part, sync_.exchanges_before(at(rank).steps, of), wanted);
     if (config_.history_file.empty()) return;
     StoreEvent& event = at(rank).history.emplace_back();
     event.clock = wanted;
-    event.end = parameters();
-    event.seen = contained_;
+    event.begin = part.begin;
+    event.end = part.begin + part.count;
+    event.seen = part.contained;
   }
 
-  void count_lags(int rank, std::uint64_t pushes, std::uint64_t wanted) {
+  void count_lags(int rank, const Part& part, std::uint64_t pushes, std::uint64_t wanted) {
     if (pushes == 0) return;
     for (int other = 0; other < config_.nodes; ++other) {
       if (other == rank) continue;
-      const std::uint64_t seen = sync_.depth != 0 ? wanted : contained_[static_cast<std::size_t>(other)];
+      const std::uint64_t seen = sync_.depth != 0 ? wanted : part.contained[static_cast<std::size_t>(other)];
       const std::uint64_t lag = seen < pushes ? pushes - seen : 0;
       const std::size_t index = std::min<std::size_t>(lag, kLagsMax);
       if (lags_.size() <= index) lags_.resize(index + 1);
@@ -202,34 +244,44 @@ class SerialStore final : public SerialRun {
     Rank& of = at(rank);
     const std::uint64_t step = of.steps++;
     computed_.emplace_back(rank, step);
-    float* const pushed = gradients(of.made) + static_cast<std::size_t>(rank) * parameters();
-    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step, rank)), pushed);
-    if (alone()) apply_own(rank, pushed);
-    if (sync_.exchanges_after(step, rank)) {
-      if (alone()) {
-        model_.launch(take_change, parameters(), config_.nodes, own(rank), of_rank(bases_, rank), pushed);
-      }
-      ++of.made;
-      push_all();
+    const std::uint64_t made = parts_[0].ranks[static_cast<std::size_t>(rank)].made;
+    float* const computed = alone() ? scratch_.data() : gradients(made, rank);
+    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step, parts_[0].of(rank))), computed);
+    if (alone()) apply_own(rank, computed);
+    for (Part& part : parts_) {
+      if (sync_.exchanges_after(step, part.of(rank))) make_push(rank, part);
     }
+    push_all();
     begin_step(rank);
+  }
+
+  void make_push(int rank, Part& part) {
+    RankPart& of = part.ranks[static_cast<std::size_t>(rank)];
+    if (alone()) {
+      model_.launch(take_change, part.count, config_.nodes, own(rank) + part.begin, of_rank(bases_, rank) + part.begin,
+                    gradients(of.made, rank) + part.begin);
+    }
+    ++of.made;
   }
 
   /// A rank applies its own gradients.
   void apply_own(int rank, const float* of_step) {
     const std::uint64_t floats = static_cast<std::uint64_t>(state_floats(plan_.update));
     const UpdateStates states{of_rank(own_states_, rank, floats), parameters()};
-    model_.launch(apply_sum, std::get<Sgd>(plan_.update), 1, parameters(), of_step, states, own(rank));
+    model_.launch(apply_sum, std::get<Sgd>(plan_.update), 1, parameters(), of_step, std::size_t{0}, states, own(rank));
   }
 
   /// The store takes all pushes that it may take. Ranks that wait for them go on.
   void push_all() {
     for (bool some = true; some;) {
       some = false;
-      for (int rank = 0; rank < config_.nodes; ++rank) {
-        if (at(rank).taken == at(rank).made || !clocks_.may_push(rank)) continue;
-        push(rank);
-        some = true;
+      for (Part& part : parts_) {
+        for (int rank = 0; rank < config_.nodes; ++rank) {
+          const RankPart& of = part.ranks[static_cast<std::size_t>(rank)];
+          if (of.taken == of.made || !part.clocks.may_push(rank)) continue;
+          push(rank, part);
+          some = true;
+        }
       }
     }
     for (int rank = 0; rank < config_.nodes; ++rank) {
@@ -237,28 +289,30 @@ class SerialStore final : public SerialRun {
     }
   }
 
-  void push(int rank) {
-    Rank& of = at(rank);
+  void push(int rank, Part& part) {
+    RankPart& of = part.ranks[static_cast<std::size_t>(rank)];
     const std::uint64_t number = of.taken++;
     if (!config_.history_file.empty()) {
-      of.history.push_back({.is_push = true, .clock = number + 1, .end = parameters(), .seen = {}});
+      at(rank).history.push_back(
+          {.is_push = true, .clock = number + 1, .begin = part.begin, .end = part.begin + part.count, .seen = {}});
     }
     if constexpr (Clock::kInRankOrder) {
-      if (!clocks_.end_push(rank)) return;
-      if (versions() != 1) {
-        model_.launch(copy_parameters, parameters(), version(version_), version(version_ + 1));
-      }
-      model_.launch(apply_sum, plan_.owners, config_.nodes, parameters(), gradients(version_),
-                    UpdateStates{states_.data(), parameters()}, version(version_ + 1));
-      ++version_;
-      clocks_.apply_all();
+      if (!part.clocks.end_push(rank)) return;
+      float* const next = version(part.version + 1) + part.begin;
+      if (versions() != 1) model_.launch(copy_parameters, part.count, version(part.version) + part.begin, next);
+      const UpdateStates states{states_.data(), parameters()};
+      model_.launch(apply_sum, plan_.owners, config_.nodes, part.count, gradients(part.version, 0) + part.begin,
+                    std::size_t{parameters()}, states.from(part.begin), next);
+      ++part.version;
+      part.clocks.apply_all();
     } else {
       const store::SinglePush push(plan_.owners, plan_.correction, config_.nodes,
-                                   clocks_.of_others(rank) - of.read_of_others);
-      const float* const read = plan_.correction.compensation == 0 ? nullptr : own(rank);
-      model_.launch(apply_single, push, parameters(), of_rank(gradients_, rank), read, squares_.data(),
-                    UpdateStates{of_rank(states_, rank, Sgd::kStateFloats), parameters()}, weights_.data());
-      clocks_.end_push(rank);
+                                   part.clocks.of_others(rank) - of.read_of_others);
+      const float* const read = plan_.correction.compensation == 0 ? nullptr : own(rank) + part.begin;
+      const UpdateStates states{of_rank(states_, rank, Sgd::kStateFloats), parameters()};
+      model_.launch(apply_single, push, part.count, of_rank(gradients_, rank) + part.begin, read,
+                    squares_.data() + part.begin, states.from(part.begin), weights_.data() + part.begin);
+      part.clocks.end_push(rank);
     }
   }
 
@@ -270,17 +324,16 @@ class SerialStore final : public SerialRun {
   SerialModel& model_;
   Delays delays_;
   std::vector<Rank> ranks_;
-  std::vector<std::uint64_t> received_, contained_;
-  store::RangeClocks<Clock> clocks_;
+  std::vector<Part> parts_;
   gpusock::DeviceBuffer<float> weights_;     ///< by version
   gpusock::DeviceBuffer<float> states_;      ///< the owners', by rank; with Bsp rank 0's are those of all
   gpusock::DeviceBuffer<float> squares_;     ///< see SinglePush
   gpusock::DeviceBuffer<float> gradients_;   ///< by version, then by rank: what is pushed
+  gpusock::DeviceBuffer<float> scratch_;     ///< gradients that a rank applies by itself
   gpusock::DeviceBuffer<float> own_;         ///< by rank: its weights
   gpusock::DeviceBuffer<float> bases_;       ///< by rank: its weights after its last push
   gpusock::DeviceBuffer<float> own_states_;  ///< by rank
-  std::uint64_t version_ = 0;
-  double now_ = 0;  ///< virtual time, in steps of a rank without delays
+  double now_ = 0;                           ///< virtual time, in steps of a rank without delays
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::pair<int, std::uint64_t>> computed_;  ///< ranks and their steps, in the order in which these ended
   std::vector<std::uint64_t> times_ns_;                  ///< by step: when all ranks together had computed so many

@@ -81,11 +81,11 @@ NodeState StoreNode::state() {
   return node;
 }
 
-/// What kernels of a step take: its weights, and its gradients.
-NodeState StoreNode::state_of(std::uint64_t step) {
+/// What a step's kernels of a layer take: its weights, and its gradients.
+NodeState StoreNode::state_of(std::uint64_t step, int layer) {
   NodeState node = state();
-  node.weights = memory.weights_of(plan.sync.version_of(step, config.rank));
-  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step, config.rank));
+  node.weights = weights_of(step, layer);
+  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step, own(layer)));
   return node;
 }
 
@@ -240,7 +240,7 @@ void StoreNode::launch_step(std::uint64_t step) {
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
     if (layer > 0) {
-      model.backward_input(layer, memory.weights_of(plan.sync.version_of(step, config.rank)), plan.batch, activations);
+      model.backward_input(layer, weights_of(step, layer), plan.batch, activations);
     }
     launch_backward(layer, step);
   }
@@ -248,11 +248,11 @@ void StoreNode::launch_step(std::uint64_t step) {
 
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
   with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-    gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, state_of(step),
-                    at, plan.sync.version_of(step, config.rank), activations.input(layer), plan.batch,
-                    activations.output(layer), memory.step_waited_ns.data() + step);
+    gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>,
+                    state_of(step, layer), at, plan.sync.version_of(step, own(layer)), activations.input(layer),
+                    plan.batch, activations.output(layer), memory.step_waited_ns.data() + step);
   });
-  if (!plan.sync.begins_alone(step, config.rank)) return;
+  if (!plan.sync.begins_alone(step, own(layer))) return;
   gpusock::launch(context, model.shape(kLocalBlocks), keep_average, memory.weights.data(), average.data(),
                   parameters_of(layer));
 }
@@ -261,7 +261,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
   const bool is_first = layer + 1 == plan.layout.size();
   if (plan.sync.local_steps == 0) {
     with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state_of(step), at,
+      gpusock::launch(context, model.shape(at.kind.blocks()), backward_to_store<Kind>, state_of(step, layer), at,
                       activations.input(layer), activations.output_delta(layer), plan.batch, is_first);
     });
     return;
@@ -271,7 +271,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
     gpusock::launch(context, model.shape(kLocalBlocks), apply_own<Kind>, state(), update, parameters_of(layer));
   };
   std::visit(apply, plan.update);
-  if (!plan.sync.exchanges_after(step, config.rank)) return;
+  if (!plan.sync.exchanges_after(step, own(layer))) return;
   gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, state(), average.data(), parameters_of(layer),
                   is_first);
 }

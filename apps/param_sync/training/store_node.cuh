@@ -35,7 +35,7 @@ class StoreNode final : public Node::Impl {
   void finish(NodeReport& report) override;
   void add_traffic(Progress& now) const override;
   NodeState state() override;
-  NodeState state_of(std::uint64_t step);
+  NodeState state_of(std::uint64_t step, int layer);
 
  private:
   std::size_t chosen_floats() const { return plan.codec.chooses() ? plan.layout.parameters() : 1; }
@@ -44,6 +44,10 @@ class StoreNode final : public Node::Impl {
   void compare_settings();
   void make_store();
   LayerParameters parameters_of(int layer) const;
+  RankLayer own(int layer) const { return {config.rank, layer}; }
+  float* weights_of(std::uint64_t step, int layer) const {
+    return memory.weights_of(plan.sync.version_of(step, own(layer)));
+  }
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
   template <class Call>

@@ -42,7 +42,7 @@ class SlotsOf : public ::testing::TestWithParam<Sizes> {
   static std::vector<std::uint64_t> slots_of(const SyncPlan& plan, int rank) {
     std::vector<std::uint64_t> steps;
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
-      if (plan.exchanges_after(step, rank)) steps.push_back(step);
+      if (plan.exchanges_after(step, {rank})) steps.push_back(step);
     }
     return steps;
   }
@@ -52,7 +52,7 @@ TEST_P(SlotsOf, AFewNodesHaveOneAfterEachStepButTheLast) {
   for_runs([](const SyncPlan& plan) {
     for (std::uint64_t step = 0; step + 1 < plan.steps; ++step) {
       int with_slot = 0;
-      for (int rank = 0; rank < GetParam().nodes; ++rank) with_slot += plan.exchanges_after(step, rank) ? 1 : 0;
+      for (int rank = 0; rank < GetParam().nodes; ++rank) with_slot += plan.exchanges_after(step, {rank}) ? 1 : 0;
       EXPECT_LE(with_slot, GetParam().slots) << "step " << step;
     }
   });
@@ -88,9 +88,9 @@ TEST_P(SlotsOf, WeightsArePulledAfterEachOne) {
     for (int rank = 0; rank < GetParam().nodes; ++rank) {
       std::uint64_t version = 0;
       for (std::uint64_t step = 0; step < plan.steps; ++step) {
-        EXPECT_EQ(plan.version_of(step, rank), version);
-        EXPECT_EQ(plan.begins_alone(step, rank), step == 0 || plan.exchanges_after(step - 1, rank));
-        version += plan.exchanges_after(step, rank) ? 1 : 0;
+        EXPECT_EQ(plan.version_of(step, {rank}), version);
+        EXPECT_EQ(plan.begins_alone(step, {rank}), step == 0 || plan.exchanges_after(step - 1, {rank}));
+        version += plan.exchanges_after(step, {rank}) ? 1 : 0;
         EXPECT_TRUE(plan.pulls_after(version));
       }
     }
