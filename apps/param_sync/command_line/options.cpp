@@ -165,19 +165,20 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       "--budget-order", config.budget_order, {std::begin(kBudgetOrders), std::end(kBudgetOrders)},
       "Which changes a budget sends first; random ones, and oldest (floats take turns), are there to compare");
   arguments
-      .text(
-          "--sync", config.sync,
-          "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
-          "(after a step M nodes push and pull, by turns) or pipeline:D "
-          "(weights are D steps old); or every:X, in which nodes average their weights after X steps (docs/stores.md)")
+      .text("--sync", config.sync,
+            "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
+            "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
+            "(after a step M nodes push and pull, by turns) or pipeline:D "
+            "(weights are D steps old); or every:X, in which nodes average their weights after X steps, or "
+            "streaming:X,T, in "
+            "which they do so layer by layer, and go on for T steps meanwhile (docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
   arguments
-      .text(
-          "--outer", config.outer,
-          "With --sync every:X: nesterov, or nesterov:LR,MOMENTUM, takes the nodes' mean change as the gradient of an "
-          "optimizer (DiLoCo)")
+      .text("--outer", config.outer,
+            "With --sync every:X or streaming:X,T: nesterov, or nesterov:LR,MOMENTUM, takes the nodes' mean change as "
+            "the gradient of an "
+            "optimizer (DiLoCo)")
       .shown_default("nodes take the average")
       .check([](const std::string& text) { return problem_of(outer_of, text); });
   arguments
@@ -305,7 +306,7 @@ std::string problem_of_sync(const Config& config) {
   if (config.delay_compensation != 0 && (sync.is_deterministic() || sync.local_steps != 0)) {
     return "--delay-compensation needs --sync ssp:S or async, in which nodes push gradients";
   }
-  if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X";
+  if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X or streaming:X,T";
   if (!config.codec.empty() && config.sync.empty()) return "--codec needs --sync";
   if (!config.codec.empty() && config.serial) return "--serial sends nothing, so it takes no --codec";
   if (!config.error_feedback && !store_codec_of(config.codec).chooses()) {

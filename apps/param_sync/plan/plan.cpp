@@ -29,7 +29,7 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
                                      ": take fewer nodes, lower --batch" +
                                      (config.limit != 0 ? " or raise --limit" : " or take more data"));
   }
-  plan.sync = sync_of(config.sync).of_run(config.nodes, config.seed, plan.steps);
+  plan.sync = sync_of(config.sync).of_run(config.nodes, plan.layout.size(), config.seed, plan.steps);
   const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
   plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
   plan.owners = plan.sync.local_steps == 0 ? std::get<Sgd>(plan.update) : outer_of(config.outer);

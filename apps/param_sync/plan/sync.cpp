@@ -2,6 +2,7 @@
 
 #include "gpusock/error.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <optional>
@@ -11,15 +12,16 @@
 namespace param_sync {
 namespace {
 
-/// Reads "NAME:N" or "NAME:N,N,...", whose numbers are from 1 on. Returns nothing if the text is something else.
-std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, std::string_view text) {
+/// Reads "NAME:N" or "NAME:N,N,...", whose numbers are from `least` on. Returns nothing if the text is something else.
+std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, std::string_view text,
+                                                        std::uint64_t least = 1) {
   if (!text.starts_with(name)) return std::nullopt;
   std::vector<std::uint64_t> numbers;
   const char* at = text.data() + name.size();
   const char* const end = text.data() + text.size();
   for (;;) {
     const auto read = std::from_chars(at, end, numbers.emplace_back());
-    if (read.ec != std::errc() || numbers.back() == 0) return std::nullopt;
+    if (read.ec != std::errc() || numbers.back() < least) return std::nullopt;
     if (read.ptr == end) return numbers;
     if (*read.ptr != ',') return std::nullopt;
     at = read.ptr + 1;
@@ -28,8 +30,30 @@ std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, s
 
 }  // namespace
 
-SyncPlan SyncPlan::of_run(int nodes, std::uint64_t seed, std::uint64_t steps_of_run) const {
+std::uint64_t SyncPlan::offset_of(int layer) const {
+  if (!by_layer) return 0;
+  // local_steps * layer / layers, of which no product overflows
+  const auto number = static_cast<std::uint64_t>(layer), all = static_cast<std::uint64_t>(layers);
+  return local_steps / all * number + local_steps % all * number / all;
+}
+
+std::uint64_t SyncPlan::exchanges_before(std::uint64_t step, const RankLayer& of) const {
+  if (local_steps == 0) return step;
+  const std::uint64_t offset = offset_of(of.layer);
+  const auto regular = [&](std::uint64_t before) {
+    return before / local_steps + (before % local_steps >= local_steps - offset ? 1 : 0);
+  };
+  // What would come after the last step is not pushed: the exchange that follows the last step takes its place.
+  const std::uint64_t before_last = steps - 1 < overlap ? 0 : regular(steps - 1 - overlap);
+  if (step == steps) return before_last + 1;
+  const std::uint64_t round = step / local_steps;
+  if (slots.count == 0 || round == (steps - 1) / local_steps) return std::min(regular(step), before_last);
+  return round + (slots.step_of(of.rank, round) < step % local_steps ? 1 : 0);
+}
+
+SyncPlan SyncPlan::of_run(int nodes, int layers_of_model, std::uint64_t seed, std::uint64_t steps_of_run) const {
   SyncPlan plan = *this;
+  plan.layers = layers_of_model;
   plan.steps = steps_of_run;
   if (slots.count == 0) return plan;
   if (slots.count > static_cast<std::uint64_t>(nodes)) {
@@ -47,6 +71,13 @@ SyncPlan sync_of(std::string_view text) {
   SyncPlan plan;
   if (const auto every = numbers_after("every:", text); every && every->size() == 1) {
     plan.local_steps = every->front();
+    return plan;
+  }
+  if (const auto steps = numbers_after("streaming:", text, 0);
+      steps && steps->size() == 2 && steps->back() < steps->front()) {
+    plan.local_steps = steps->front();
+    plan.by_layer = true;
+    plan.overlap = steps->back();
     return plan;
   }
   if (const auto steps = numbers_after("downpour:", text);
@@ -80,7 +111,10 @@ SyncPlan sync_of(std::string_view text) {
           "downpour:PUSH,PULL (a node pushes its change after PUSH steps, and pulls weights after PULL steps, a "
           "multiple of PUSH), slots:M (after a step M nodes push their changes and pull weights, by turns), pipeline:D "
           "(weights are D steps old, from 1 to " +
-          std::to_string(SyncPlan::kDepthMax) + "), and every:X (nodes average their weights after X steps)");
+          std::to_string(SyncPlan::kDepthMax) +
+          "), every:X (nodes average their weights after X steps), and "
+          "streaming:X,T (each layer after X steps of its own, and nodes take the "
+          "average T steps later, less than X)");
 }
 
 }  // namespace param_sync

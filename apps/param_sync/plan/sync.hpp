@@ -28,25 +28,30 @@ struct SyncPlan {
   std::uint64_t pull_every = 1;
   /// A step computes with the weights of so many steps before, and does not wait for newer ones.
   std::uint64_t depth = 0;
-  Slots slots;              ///< after which steps a node pushes its change
+  Slots slots;  ///< after which steps a node pushes its change
+  /// Layers are exchanged at different steps, as fragments of Streaming DiLoCo are.
+  bool by_layer = false;
+  /// With `by_layer`: steps that a node makes between a push of a layer and taking what came of it. Less than
+  /// `local_steps`.
+  std::uint64_t overlap = 0;
+  int layers = 1;           ///< of the model
   std::uint64_t steps = 0;  ///< of the run
 
   /// True if equal runs end with equal weights.
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
   /// True if all nodes average their weights.
   bool averages() const { return local_steps != 0 && is_deterministic(); }
-  /// How many exchanges of a rank's layer come before a step, or in all if it is `steps`. All ranks have as many in
-  /// all: in the last round of slots, which may be shorter, the exchange of each rank comes after the last step.
-  std::uint64_t exchanges_before(std::uint64_t step, const RankLayer& of) const {
-    if (local_steps == 0) return step;
-    const std::uint64_t round = step / local_steps, in_round = step % local_steps;
-    if (step == steps) return round + (in_round == 0 ? 0 : 1);
-    const bool has_slot = slots.count != 0 && round != (steps - 1) / local_steps;
-    return round + (has_slot && slots.step_of(of.rank, round) < in_round ? 1 : 0);
+  /// How many exchanges of a rank's layer come before a step, or in all if it is `steps`. The last step is followed by
+  /// one. All ranks have as many in all: in the last round of slots, which may be shorter, the exchange of each rank
+  /// comes after the last step.
+  std::uint64_t exchanges_before(std::uint64_t step, const RankLayer& of) const;
+  /// Of how many exchanges of a rank's layer a node has what came of them, when a step begins.
+  std::uint64_t arrived_before(std::uint64_t step, const RankLayer& of) const {
+    return exchanges_before(step < overlap ? 0 : step - overlap, of);
   }
   /// The version of the weights that a step computes with.
   std::uint64_t version_of(std::uint64_t step, const RankLayer& of) const {
-    const std::uint64_t newest = exchanges_before(step, of);
+    const std::uint64_t newest = arrived_before(step, of);
     return newest < depth ? 0 : newest - depth;
   }
   /// How many versions of the weights, and of the gradients, a node has at a time.
@@ -57,19 +62,24 @@ struct SyncPlan {
   }
   /// True if weights are pulled after so many exchanges.
   bool pulls_after(std::uint64_t exchange) const { return exchange % pull_every == 0 || exchange == exchanges(); }
-  /// True if a node that trains by itself has pushed all changes of the layer when the step begins.
+  /// True if a node that trains by itself sets out anew when the step begins: what came of its last change of the layer
+  /// is there.
   bool begins_alone(std::uint64_t step, const RankLayer& of) const {
-    return local_steps != 0 && (step == 0 || exchanges_after(step - 1, of));
+    return local_steps != 0 && (step == 0 || arrived_before(step, of) != arrived_before(step - 1, of));
   }
-  /// How many exchanges of a layer there are in the run.
-  std::uint64_t exchanges() const { return exchanges_before(steps, {}); }
+  /// How many exchanges there are in the run, of the layer that has most.
+  std::uint64_t exchanges() const { return exchanges_before(steps, {.layer = layers - 1}); }
 
   /// Returns this plan for a run. Throws gpusock::Error (EINVAL) if it has more slots than there are nodes.
-  SyncPlan of_run(int nodes, std::uint64_t seed, std::uint64_t steps_of_run) const;
+  SyncPlan of_run(int nodes, int layers_of_model, std::uint64_t seed, std::uint64_t steps_of_run) const;
+
+ private:
+  /// By how many steps a layer is exchanged earlier than the first one.
+  std::uint64_t offset_of(int layer) const;
 };
 
-/// Returns what --sync says: a clock of stores, "every:X", "downpour:PUSH,PULL", "slots:M" or "pipeline:D". Throws
-/// gpusock::Error (EINVAL).
+/// Returns what --sync says: a clock of stores, "every:X", "streaming:X,T", "downpour:PUSH,PULL", "slots:M" or
+/// "pipeline:D". Throws gpusock::Error (EINVAL).
 SyncPlan sync_of(std::string_view text);
 
 }  // namespace param_sync

@@ -113,6 +113,11 @@ std::string division_of_work(const Config& config) {
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
+  if (sync.by_layer) {
+    return fmt::format("{} nodes: each trained {}, and all {} layer by layer, each layer after {} steps", config.nodes,
+                       samples, config.outer.empty() ? "averaged their weights" : "averaged their changes",
+                       sync.local_steps);
+  }
   if (sync.averages()) {
     return fmt::format("{} nodes: each trained {}, and all {} after {} steps", config.nodes, samples,
                        config.outer.empty() ? "averaged their weights" : "averaged their changes", sync.local_steps);

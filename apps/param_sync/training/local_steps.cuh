@@ -32,6 +32,7 @@ template <class Update>
 static __global__ void apply_own(NodeState node, Update update, LayerParameters of) {
   if (!going_on(node)) return;
   for_parameters(of, [&](std::uint32_t i) { update.apply(node.gradients[i], node.states.of(i), node.weights[i]); });
+  if (threadIdx.x == 0) executor::has_computed(*node.times, gpusock::clock_ns());  // an exchange may go on beside it
 }
 
 /// Hands over how far the node has come from the average.
@@ -41,6 +42,16 @@ static __global__ void apply_own(NodeState node, Update update, LayerParameters 
   for_parameters(of,
                  [&](std::uint32_t i) { node.gradients[i] = part_of_change(node.weights[i], average[i], node.nodes); });
   hand_over_layer(node, of.layer, is_first);
+}
+
+/// Waits for a version of the layer, which is in `average`, and goes on with it. With `is_late` the node has made steps
+/// since it has pushed its change.
+[[maybe_unused]] static __global__ void take_average(NodeState node, const float* average, LayerParameters of,
+                                                     std::uint64_t version, bool is_late,
+                                                     std::uint64_t* step_waited_ns) {
+  if (!wait_for_version(node, of.layer, version, blockIdx.x == 0 ? step_waited_ns : nullptr)) return;
+  for_parameters(
+      of, [&](std::uint32_t i) { node.weights[i] = is_late ? taken_late(average[i], node.weights[i]) : average[i]; });
 }
 
 }  // namespace param_sync

@@ -53,9 +53,9 @@ struct Node::Impl {
 
   /// The step's number in this run. Kernels count from 0 in every run; steps count from the beginning of the training.
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
-  /// The version of the weights that nodes have exchanged after so many steps.
+  /// The version of the weights that this node has after so many steps, at least.
   std::uint64_t version_after(std::uint64_t steps) const {
-    return plan.sync.exchanges_before(clock_of(steps), {config.rank});
+    return plan.sync.arrived_before(clock_of(steps), {config.rank});
   }
 
   Config config;

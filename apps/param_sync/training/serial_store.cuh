@@ -49,6 +49,12 @@ namespace param_sync {
   for_share(parameters, [&](std::uint32_t i) { change[i] = part_of_change(weights[i], base[i], nodes); });
 }
 
+/// A rank takes an average that comes late.
+[[maybe_unused]] static __global__ void take_late_average(std::uint32_t parameters, const float* average,
+                                                          float* weights) {
+  for_share(parameters, [&](std::uint32_t i) { weights[i] = taken_late(average[i], weights[i]); });
+}
+
 /// A serial run, whatever its clock.
 class SerialRun {
  public:
@@ -83,7 +89,10 @@ class SerialStore final : public SerialRun {
         bases_(model.context, of_ranks(alone() ? 1 : 0)),
         own_states_(model.context, of_ranks(alone() ? state_floats(plan.update) : 0)) {
     weights_.copy_in(initial_weights(plan.layout, config.seed));
-    parts_.push_back(part_of(clock, 0, 0, parameters()));
+    if (!sync_.by_layer) parts_.push_back(part_of(clock, 0, 0, parameters()));
+    for (int layer = 0; sync_.by_layer && layer < plan.layout.size(); ++layer) {
+      parts_.push_back(part_of(clock, layer, plan.layout[layer].offset, plan.layout[layer].parameters()));
+    }
     for (int rank = 0; rank < config_.nodes; ++rank) begin_step(rank);
   }
 
@@ -193,6 +202,9 @@ class SerialStore final : public SerialRun {
     return (!alone() || sync_.begins_alone(step, of)) && sync_.pulls_after(sync_.exchanges_before(step, of));
   }
 
+  /// True if a rank has made steps since it has pushed what it reads now.
+  bool comes_late(int rank) const { return sync_.overlap != 0 && ranks_[static_cast<std::size_t>(rank)].steps != 0; }
+
   /// A rank begins a step as soon as it has the weights.
   void begin_step(int rank) {
     Rank& of = at(rank);
@@ -203,7 +215,7 @@ class SerialStore final : public SerialRun {
     if (of.waits) return;
     for (Part& part : parts_) {
       if (reads(rank, part)) read(rank, part);
-      if (sync_.begins_alone(of.steps, part.of(rank))) {
+      if (sync_.begins_alone(of.steps, part.of(rank)) && !comes_late(rank)) {
         model_.launch(copy_parameters, part.count, own(rank) + part.begin, of_rank(bases_, rank) + part.begin);
       }
     }
@@ -213,8 +225,12 @@ class SerialStore final : public SerialRun {
   void read(int rank, Part& part) {
     const RankLayer of = part.of(rank);
     const std::uint64_t wanted = sync_.version_of(at(rank).steps, of);
-    if (has_own()) {
-      model_.launch(copy_parameters, part.count, version(part.version) + part.begin, own(rank) + part.begin);
+    const float* const newest = version(part.version) + part.begin;
+    if (comes_late(rank)) {
+      model_.launch(copy_parameters, part.count, newest, of_rank(bases_, rank) + part.begin);
+      model_.launch(take_late_average, part.count, newest, own(rank) + part.begin);
+    } else if (has_own()) {
+      model_.launch(copy_parameters, part.count, newest, own(rank) + part.begin);
     }
     part.ranks[static_cast<std::size_t>(rank)].read_of_others = part.clocks.of_others(rank);
     count_lags(rank, part, sync_.exchanges_before(at(rank).steps, of), wanted);

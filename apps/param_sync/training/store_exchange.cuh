@@ -16,9 +16,10 @@ namespace param_sync {
 struct StorePart {
   std::uint32_t range = 0;
   std::int32_t layer = 0;
-  std::uint64_t begin = 0;   ///< index of its first parameter in the model
-  std::uint64_t floats = 0;  ///< how many parameters it has
-  std::uint32_t chosen = 0;  ///< not 0: how many of them a push has
+  std::uint64_t begin = 0;      ///< index of its first parameter in the model
+  std::uint64_t floats = 0;     ///< how many parameters it has
+  std::uint32_t chosen = 0;     ///< not 0: how many of them a push has
+  std::uint64_t exchanges = 0;  ///< how many there are of the layer
 };
 
 /// How far the weights of an owner's ranges have lagged behind this rank's clock.
@@ -40,7 +41,8 @@ struct StoreMoves {
   Choosing choosing;                      ///< with StorePart::chosen or bytes_per_ns
   Withheld withheld;                      ///< likewise, of all parameters
   std::uint64_t* seen = nullptr;          ///< by owner, then by rank: what the last pull contained
-  std::uint64_t steps = 0;                ///< exchanges
+  std::uint64_t exchanges = 0;            ///< of the layer that has most
+  bool by_layer = false;                  ///< layers are exchanged one after the other, else all at once
   std::uint64_t versions = 1;             ///< see NodeMemory
   std::uint64_t parameters = 0;           ///< floats from a version to the next one
   std::uint64_t pull_every = 1;           ///< see SyncPlan
@@ -77,17 +79,29 @@ class OwnersMoves {
         lags_(moves.of_owners[owner]),
         seen_(moves.seen + static_cast<std::size_t>(owner) * static_cast<std::size_t>(node.nodes)) {}
 
-  /// Until all steps are done, or the run ends.
+  /// Until all exchanges are done, or the run ends. Layers come in the order in which all nodes hand them over: so no
+  /// node waits for a push that another node's block comes to later.
   __device__ void run() {
-    for (std::uint64_t step = 0; step < moves_.steps; ++step) {
-      if (!push_all(step) || !pull_all(step)) return;
+    for (std::uint64_t step = 0; step < moves_.exchanges; ++step) {
+      for (std::uint32_t end = end_, begin = end_; end > first_; end = begin) {
+        begin = begin_of_group(end);
+        if (step >= moves_.parts[begin].exchanges) continue;
+        if (!push_all(begin, end, step) || !pull_all(begin, end, step)) return;
+      }
     }
   }
 
  private:
+  /// The first one of the parts before `end` that are exchanged at once.
+  __device__ std::uint32_t begin_of_group(std::uint32_t end) const {
+    std::uint32_t begin = end - 1;
+    while (begin > first_ && (!moves_.by_layer || moves_.parts[begin - 1].layer == moves_.parts[begin].layer)) --begin;
+    return begin;
+  }
+
   /// The last layer's gradients come first.
-  __device__ bool push_all(std::uint64_t step) {
-    for (std::uint32_t i = end_; i-- > first_;) {
+  __device__ bool push_all(std::uint32_t begin, std::uint32_t end, std::uint64_t step) {
+    for (std::uint32_t i = end; i-- > begin;) {
       const StorePart& part = moves_.parts[i];
       executor::ExchangeWords& words = node_.exchanges[part.layer];
       const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
@@ -143,10 +157,10 @@ class OwnersMoves {
 
   /// The next step needs the first layer's weights first. After the last step, the last layer's pushes are complete
   /// first.
-  __device__ bool pull_all(std::uint64_t step) {
-    const bool is_last = step + 1 == moves_.steps;
-    for (std::uint32_t i = first_; i < end_; ++i) {
-      const bool goes_on = is_last ? pull_final(moves_.parts[first_ + end_ - 1 - i])
+  __device__ bool pull_all(std::uint32_t begin, std::uint32_t end, std::uint64_t step) {
+    const bool is_last = step + 1 == moves_.parts[begin].exchanges;
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const bool goes_on = is_last ? pull_final(moves_.parts[begin + end - 1 - i])
                                    : pull_part(moves_.parts[i], step + 1);
       if (!goes_on) return false;
     }
@@ -173,13 +187,13 @@ class OwnersMoves {
     __shared__ std::uint64_t all;
     std::uint64_t before = 0, since_ns = gpusock::clock_ns();
     for (;;) {
-      if (!pull_once(part, moves_.steps)) return false;
+      if (!pull_once(part, part.exchanges)) return false;
       if (threadIdx.x == 0) {
         all = 0;
         for (int rank = 0; rank < node_.nodes; ++rank) all += seen_[rank];
       }
       __syncthreads();
-      if (all == moves_.steps * static_cast<std::uint64_t>(node_.nodes)) break;
+      if (all == part.exchanges * static_cast<std::uint64_t>(node_.nodes)) break;
       const std::uint64_t now_ns = gpusock::clock_ns();
       if (all != before) since_ns = now_ns;
       before = all;
@@ -189,7 +203,7 @@ class OwnersMoves {
       pause_ns = min(2 * pause_ns, kPauseMaxNs);
       if (!wait_until(node_, [&] { return gpusock::clock_ns() >= until_ns; }) || !going_on(node_)) return false;
     }
-    return publish(part, moves_.steps);
+    return publish(part, part.exchanges);
   }
 
   /// Returns the rank that has made the fewest pushes, as far as the last pull says. One thread.

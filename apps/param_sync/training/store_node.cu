@@ -40,6 +40,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
     : Impl(run, dataset, std::move(loss_observer)),
       group(context, run.rank, run.nodes, group_options(run)),
       average(context, plan.sync.local_steps == 0 ? 1 : plan.layout.parameters()),
+      changes(context, plan.sync.by_layer ? plan.layout.parameters() : 1),
       words(context, plan.layout.layers.size()),
       blocks(context, plan.layout.layers.size()),
       parts(context, range_count()),
@@ -78,6 +79,17 @@ NodeState StoreNode::state() {
   node.timeout_ns = ~std::uint64_t{0};  // the blocks that push and pull have deadlines; if they fail, all waits end
   node.exchanges = words.data();
   node.exchange_count = static_cast<std::int32_t>(words.size());
+  return node;
+}
+
+/// What the blocks take that push and pull. With local steps beside them they push from memory of their own, and pull
+/// averages; and each layer is a communication of its own.
+NodeState StoreNode::moving_state() {
+  NodeState node = state();
+  if (!plan.sync.by_layer) return node;
+  node.weights = average.data();
+  node.gradients = changes.data();
+  node.exchange_count = 1;
   return node;
 }
 
@@ -198,7 +210,8 @@ void StoreNode::make_store() {
       const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
       const Range in_model = part_of(layer, part);
       const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(in_model.size());
-      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed});
+      const std::uint64_t exchanges = plan.sync.exchanges_before(plan.steps, own(layer));
+      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed, exchanges});
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
@@ -219,13 +232,14 @@ void StoreNode::launch_residents() {
   moves.withheld = {withheld.data(), chosen_rows.data()};
   moves.lags = lags.data();
   moves.seen = seen.data();
-  moves.steps = plan.sync.exchanges();
+  moves.exchanges = plan.sync.exchanges();
+  moves.by_layer = plan.sync.by_layer;
   moves.versions = memory.versions;
   moves.parameters = memory.parameters;
   moves.pull_every = plan.sync.pull_every;
   moves.timeout_ns = ns_of(config.timeout_s);
   gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
-                  exchange_through_store, state(), moves);
+                  exchange_through_store, moving_state(), moves);
 }
 
 LayerParameters StoreNode::parameters_of(int layer) const {
@@ -244,6 +258,19 @@ void StoreNode::launch_step(std::uint64_t step) {
     }
     launch_backward(layer, step);
   }
+  if (plan.sync.by_layer) take_averages(step);
+}
+
+/// Takes the averages that come before the next step. After the last step these are all.
+void StoreNode::take_averages(std::uint64_t step) {
+  const bool is_last = step + 1 == plan.steps;
+  for (int layer = 0; layer < plan.layout.size(); ++layer) {
+    if (!is_last && !plan.sync.begins_alone(step + 1, own(layer))) continue;
+    const std::uint64_t version = is_last ? plan.sync.exchanges_before(plan.steps, own(layer))
+                                          : plan.sync.version_of(step + 1, own(layer));
+    gpusock::launch(context, model.shape(kLocalBlocks), take_average, state(), average.data(), parameters_of(layer),
+                    version, plan.sync.overlap != 0 && !is_last, memory.step_waited_ns.data() + step);
+  }
 }
 
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
@@ -252,7 +279,8 @@ void StoreNode::launch_forward(int layer, std::uint64_t step) {
                     state_of(step, layer), at, plan.sync.version_of(step, own(layer)), activations.input(layer),
                     plan.batch, activations.output(layer), memory.step_waited_ns.data() + step);
   });
-  if (!plan.sync.begins_alone(step, own(layer))) return;
+  const bool keeps = plan.sync.by_layer ? step == 0 : plan.sync.begins_alone(step, own(layer));
+  if (!keeps) return;
   gpusock::launch(context, model.shape(kLocalBlocks), keep_average, memory.weights.data(), average.data(),
                   parameters_of(layer));
 }
@@ -272,8 +300,10 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
   };
   std::visit(apply, plan.update);
   if (!plan.sync.exchanges_after(step, own(layer))) return;
-  gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, state(), average.data(), parameters_of(layer),
-                  is_first);
+  NodeState node = state();
+  node.gradients = moving_state().gradients;
+  gpusock::launch(context, model.shape(kLocalBlocks), hand_over_change, node, average.data(), parameters_of(layer),
+                  is_first || plan.sync.by_layer);
 }
 
 /// A rank whose store ends is lost for the others: so all wait until each has its last weights.

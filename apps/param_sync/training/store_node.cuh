@@ -50,6 +50,8 @@ class StoreNode final : public Node::Impl {
   }
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
+  void take_averages(std::uint64_t step);
+  NodeState moving_state();
   template <class Call>
   void of_group(Call call);
   [[noreturn]] void fail_with(const std::string& why);
@@ -59,6 +61,7 @@ class StoreNode final : public Node::Impl {
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
   gpusock::DeviceBuffer<float> average;                  ///< the weights that a node sets out from, if it trains alone
+  gpusock::DeviceBuffer<float> changes;                  ///< what is pushed, if local steps go on beside it
   gpusock::DeviceBuffer<executor::ExchangeWords> words;  ///< by layer
   gpusock::DeviceBuffer<std::uint64_t> blocks;           ///< by layer: blocks that compute its gradients
   gpusock::DeviceBuffer<StorePart> parts;                ///< by owner, then by layer

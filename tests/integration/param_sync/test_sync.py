@@ -56,6 +56,58 @@ class Sync(Runs):
             hashes.add(serial["weights_hash"])
         self.assertIn(len(hashes), (2, 3))  # steps of length 1 without momentum are averages, but for rounding
 
+    def test_streaming_averages_equal_serial(self):
+        """Whatever comes late, and however few steps there are."""
+        hashes = set()
+        for nodes, sync, *options in ((2, "streaming:4,0"), (3, "streaming:4,1"), (4, "streaming:7,6"), (3, "streaming:4,1", "--outer", "nesterov"), (3, "streaming:2,1"),
+                                      (3, "streaming:30,29"), (2, f"streaming:{2**64 - 1},{2**64 - 2}")):
+            sync = ("--nodes", nodes, "--sync", sync, *options)
+            serial = results(*SMALL, *sync, "--serial")
+            for link in ("p2p", "tcp"):
+                report = results(*SMALL, *sync, "--in-process", "--link", link)
+                for what in ("weights_hash", "losses", "accuracies"):
+                    self.assertEqual(report[what], serial[what], (sync, link, what))
+                self.assertEqual((report["same_weights"], report["staleness"]), (True, 0))
+            delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
+            self.assertEqual(delayed["weights_hash"], serial["weights_hash"], sync)
+            hashes.add(serial["weights_hash"])
+        self.assertEqual(len(hashes), 7)
+
+    def test_streaming_with_one_fragment_is_averaging(self):
+        """If nothing overlaps. Layers of offset 0 alone are there if averages come after each step, or the model has one layer."""
+        for sync, model in (((1, "1,0"), ()), ((5, "5,0"), ("--hidden", ""))):
+            for how in ("--serial", "--in-process"):
+                one, other = (results(*SMALL, *model, "--nodes", 3, "--sync", text, how) for text in (f"every:{sync[0]}", f"streaming:{sync[1]}"))
+                self.assertEqual((one["weights_hash"], one["losses"], one["accuracies"]), (other["weights_hash"], other["losses"], other["accuracies"]), (sync, how))
+
+    def test_streaming_moves_a_layer_at_a_time(self):
+        """About as often as averages of all layers. The history has the order: the last layer comes first."""
+        report = results(*SMALL, "--nodes", 2, "--sync", "streaming:6,2", "--serial", "--history", self.history)
+        first = [event["keys"][0] for event in self.histories(2)[0] if event["op"] == "push"]
+        self.assertEqual(len(set(first)), 3)
+        self.assertEqual(first[:6], sorted(first[:3], reverse=True) * 2)
+        self.assertEqual(objections(self.histories(2), "bsp")[:3], [])
+        real = results(*SMALL, "--nodes", 2, "--sync", "streaming:6,2", "--in-process", "--history", self.history)
+        self.assertEqual(objections(self.histories(2), "bsp")[:3], [])
+        moved = {sync: [layer["pushed_bytes"] for layer in results(*SMALL, "--nodes", 2, "--in-process", "--sync", sync)["layers"]] for sync in ("every:6", "streaming:6,2")}
+        self.assertEqual([layer["pushed_bytes"] for layer in real["layers"]], moved["streaming:6,2"])
+        times = [1 + (report["steps"] - 1 - 2 + 2 * layer) // 6 for layer in range(3)]  # after the last step, and whenever what comes of it is there before that
+        self.assertEqual(moved["streaming:6,2"], [layer * count * 6 // report["steps"] for layer, count in zip(moved["every:6"], times)])
+
+    def test_streaming_changes_one_node_only_by_what_comes_late(self):
+        """The average of one node is itself, as it was when it pushed."""
+        alone, at_once, late = (results(*SMALL, "--nodes", 1, "--momentum", 0, "--serial", *sync)["losses"] for sync in ((), ("--sync", "streaming:4,0"), ("--sync", "streaming:4,2")))
+        difference = [max(abs(one - other) for one, other in zip(alone, losses)) for losses in (at_once, late)]
+        self.assertLess(difference[0], 1e-4)
+        self.assertGreater(difference[1], 1e-3)
+
+    def test_an_overlap_hides_waits_for_slow_steps(self):
+        """In virtual time with random delays."""
+        def seconds(sync):
+            return results(*SMALL, "--nodes", 4, "--epochs", 8, "--serial", "--sync", sync, "--delays", "exponential")["node_reports"][0]["step_times_ns"][-1] / 1e9
+
+        self.assertLess(seconds("streaming:6,5"), seconds("streaming:6,0"))
+
     def test_pipelines_equal_serial(self):
         """Whichever owner is ahead of the others, and however long steps take."""
         for nodes, depth in ((1, 1), (3, 1), (4, 2), (3, 16)):
@@ -226,7 +278,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_a_node_that_is_killed_is_named(self):
-        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp"), ("slots:1", "tcp")):
+        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp"), ("slots:1", "tcp"), ("streaming:4,2", "tcp")):
             cluster, nodes = self.training_cluster("--sync", clock, "--link", link)
             os.kill(nodes[2], signal.SIGKILL)
             status, _, err = self.end(cluster)
@@ -295,7 +347,7 @@ class Sync(Runs):
     def test_what_does_not_fit_is_refused(self):
         for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"), (("--sync", ""), "'' is no clock"),
                               (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
-                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"),
+                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "streaming:4,4"), "'streaming:4,4' is none of"), (("--sync", "streaming:0,0"), "is none of"), (("--sync", "streaming:4"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"),
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
                               (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),

@@ -1,5 +1,7 @@
 #include "plan/sync.hpp"
 
+#include "arithmetic/averages.cuh"
+
 #include "tests/support/error_of.hpp"
 
 #include <gmock/gmock.h>
@@ -34,7 +36,7 @@ class SlotsOf : public ::testing::TestWithParam<Sizes> {
     for (const std::uint64_t seed : {std::uint64_t{1}, ~std::uint64_t{0}}) {
       for (const std::uint64_t steps : {std::uint64_t{1}, 4 * round_steps(), 4 * round_steps() + 1}) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", steps " + std::to_string(steps));
-        check(slots.of_run(GetParam().nodes, seed, steps));
+        check(slots.of_run(GetParam().nodes, 3, seed, steps));
       }
     }
   }
@@ -122,9 +124,86 @@ TEST(Slots, NoNodeIsFavoured) {
 }
 
 TEST(Slots, MoreOfThemThanNodesAreRefused) {
-  EXPECT_NO_THROW(sync_of("slots:4").of_run(4, 1, 10));
-  EXPECT_THAT(error_of([] { sync_of("slots:5").of_run(4, 1, 10); }), HasSubstr("more slots than there are nodes, 4"));
+  EXPECT_NO_THROW(sync_of("slots:4").of_run(4, 3, 1, 10));
+  EXPECT_THAT(error_of([] { sync_of("slots:5").of_run(4, 3, 1, 10); }),
+              HasSubstr("more slots than there are nodes, 4"));
 }
+
+struct StreamingOf {
+  std::uint64_t interval;
+  std::uint64_t overlap;
+  int layers;
+  std::uint64_t steps;
+};
+
+/// Layers that are averaged at different steps.
+class Streaming : public ::testing::TestWithParam<StreamingOf> {
+ protected:
+  static SyncPlan plan() {
+    const auto [interval, overlap, layers, steps] = GetParam();
+    const std::string text = "streaming:" + std::to_string(interval) + "," + std::to_string(overlap);
+    return sync_of(text).of_run(4, layers, 1, steps);
+  }
+};
+
+TEST_P(Streaming, LayersAreExchangedAtStepsOfTheirOwnAndAfterTheLast) {
+  const auto [interval, overlap, layers, steps] = GetParam();
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::uint64_t offset = interval * static_cast<std::uint64_t>(layer) / static_cast<std::uint64_t>(layers);
+    std::uint64_t count = 0;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      EXPECT_EQ(plan().exchanges_before(step, {0, layer}), count);
+      const bool in_time = step + 1 + overlap < steps;
+      const bool expected = step + 1 == steps || (in_time && (step + 1 + offset) % interval == 0);
+      EXPECT_EQ(plan().exchanges_after(step, {0, layer}), expected) << "layer " << layer << ", step " << step;
+      count += expected ? 1 : 0;
+    }
+    EXPECT_EQ(plan().exchanges_before(steps, {0, layer}), count);
+    EXPECT_LE(count, plan().exchanges());
+  }
+}
+
+TEST_P(Streaming, AStepHasItsShareOfTheLayers) {
+  const auto [interval, overlap, layers, steps] = GetParam();
+  for (std::uint64_t step = 0; step + 1 < steps; ++step) {
+    std::uint64_t together = 0;
+    for (int layer = 0; layer < layers; ++layer) together += plan().exchanges_after(step, {0, layer}) ? 1 : 0;
+    EXPECT_LE(together, (static_cast<std::uint64_t>(layers) + interval - 1) / interval);
+  }
+}
+
+TEST_P(Streaming, AveragesAreTakenOverlapStepsLater) {
+  const auto [interval, overlap, layers, steps] = GetParam();
+  for (int layer = 0; layer < layers; ++layer) {
+    std::uint64_t version = 0;
+    for (std::uint64_t step = 1; step < steps; ++step) {
+      const bool expected = step > overlap && plan().exchanges_after(step - 1 - overlap, {0, layer});
+      EXPECT_EQ(plan().begins_alone(step, {0, layer}), expected) << "layer " << layer << ", step " << step;
+      version += expected ? 1 : 0;
+      EXPECT_EQ(plan().version_of(step, {0, layer}), version);
+    }
+    EXPECT_EQ(version + 1, plan().exchanges_before(steps, {0, layer})) << "an average would come after the last step";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Streaming,
+                         ::testing::Values(StreamingOf{1, 0, 3, 5}, StreamingOf{4, 0, 3, 21}, StreamingOf{4, 3, 3, 20},
+                                           StreamingOf{16, 5, 3, 100}, StreamingOf{3, 2, 8, 30},
+                                           StreamingOf{5, 4, 3, 1}, StreamingOf{5, 4, 3, 5}, StreamingOf{5, 4, 3, 6},
+                                           StreamingOf{30, 29, 64, 59}));
+
+TEST(StreamingOne, LayerThatNothingOverlapsIsAveragedAsAllAreAtOnce) {
+  for (const std::uint64_t interval : {std::uint64_t{1}, std::uint64_t{3}, ~std::uint64_t{0}}) {
+    const SyncPlan streaming = sync_of("streaming:" + std::to_string(interval) + ",0").of_run(4, 1, 1, 20);
+    const SyncPlan every = sync_of("every:" + std::to_string(interval)).of_run(4, 1, 1, 20);
+    for (std::uint64_t step = 0; step <= 20; ++step) {
+      EXPECT_EQ(streaming.exchanges_before(step, {}), every.exchanges_before(step, {}));
+      EXPECT_EQ(streaming.begins_alone(step, {}), every.begins_alone(step, {}));
+    }
+  }
+}
+
+TEST(TakenLate, HalfOfTheAverageAndHalfOfTheNodesOwn) { EXPECT_EQ(taken_late(1, 4), 2.5f); }
 
 }  // namespace
 }  // namespace param_sync
