@@ -11,7 +11,7 @@ LAST = 20
 
 def run(lab):
     budgets = ("20K",) if lab.quick else BUDGETS
-    base = ("--nodes", 4, "--epochs", 1, "--lr", 0.1, "--momentum", 0, "--in-process", "--scheme", "ps:even")
+    base = ("--nodes", 4, "--epochs", 1, *(("--limit", 15360) if lab.quick else ()), "--lr", 0.1, "--momentum", 0, "--in-process", "--scheme", "ps:even")
     settings = {(order, budget, seed): (*base, "--budget", budget, "--budget-order", order, "--seed", seed) for order in ORDERS for budget in budgets for seed in lab.seeds}
     settings.update({("all", "", seed): (*base, "--seed", seed) for seed in lab.seeds})
     done = lab.train_all(settings, serial=False)
