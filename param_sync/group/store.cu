@@ -166,6 +166,7 @@ struct Store::Impl {
         worker(group.context, 1),
         server_connections(group.context, ranks() * of_pair()),
         words_from(group.context, ranks()),
+        spoken(group.context, ranks()),
         owned(group.context, ranges.size()),
         lists(group.context, ranges.size() * ranks()),
         points(group.context, options.keys_max == 0 ? 1 : ranks() * schedule::ConsistentHash::kPointsOfNode),
@@ -335,6 +336,7 @@ struct Store::Impl {
     }
     made.heads = heads.data();
     made.words_to = sockets.data() + connections();
+    made.spoken = spoken.data();
     made.words_from = words_from.data();
     made.failing = failing.data();
     made.failed = failed.data();
@@ -384,6 +386,7 @@ struct Store::Impl {
     made.lost = lost.data();
     made.losses = lost.data() + ranks();
     made.words_to = sockets.data() + connections();
+    made.spoken = spoken.data();
     made.stop = stop.data();
     made.failed = server_failed.data();
     made.failure = server_failure.data();
@@ -461,6 +464,7 @@ struct Store::Impl {
   // Of the server.
   gpusock::DeviceBuffer<store::Connection> server_connections;
   gpusock::DeviceBuffer<gpusock::Socket> words_from;  // by rank
+  gpusock::DeviceBuffer<std::uint64_t> spoken;        // by rank; the worker's, too
   gpusock::DeviceBuffer<store::OwnedRange> owned;
   gpusock::DeviceBuffer<store::RowList> lists;  // by range and rank
   std::optional<gpusock::DeviceBuffer<std::uint32_t>> listed;

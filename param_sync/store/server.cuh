@@ -106,6 +106,7 @@ struct Server {
   std::uint64_t* read_of_others = nullptr;    ///< by range and rank: how many pushes of others it has read
   Correction correction;                      ///< of pushes that are applied by themselves
   const gpusock::Socket* words_to = nullptr;  ///< as Worker's
+  std::uint64_t* spoken = nullptr;            ///< likewise
   std::uint64_t* stop = nullptr;              ///< mapped: the host ends the server
   std::uint64_t* failed = nullptr;
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
@@ -244,7 +245,7 @@ class ServerLoop {
                      {why, at(index).rank, error, static_cast<std::int32_t>(at(index).request.range)});
       // This rank has lost nobody: the worker need not wait for a word.
       const LastWord word{.error = why == FailureKind::keys ? ENOSPC : 0};
-      s_.net.send(gpusock::this_thread(), s_.words_to[at(index).rank], &word, sizeof word, 0, gpusock::Deadline::now());
+      speak_to(s_.net, s_.words_to, s_.spoken, at(index).rank, word);
     }
     leave(index);
   }

@@ -136,6 +136,7 @@ struct Worker {
   KeyOwners keys;                               ///< see there
   Head* heads = nullptr;                        ///< by connection_of()
   const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
+  std::uint64_t* spoken = nullptr;              ///< by rank: not 0 once this rank says its last word to it
   const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from
   std::uint64_t* failing = nullptr;             ///< not 0 once a thread looks for the lost rank
   std::uint64_t* failed = nullptr;              ///< not 0 once a call has failed
@@ -186,13 +187,20 @@ __device__ inline Failure asked(const Worker& worker, const Failure& what) {
   return {FailureKind::told, word.lost, what.error, what.range, what.rank};
 }
 
+/// Says this rank's last word to another one: the first word only, as a worker's kernels and the server may have one at
+/// the same time, and a socket has one sender at a time. One thread.
+__device__ inline void speak_to(const gpusock::Net& net, const gpusock::Socket* words_to, std::uint64_t* spoken,
+                                int rank, const LastWord& word) {
+  // relaxed: it only chooses the thread
+  if (executor::DeviceWord(spoken[rank]).exchange(1, cuda::memory_order_relaxed) != 0) return;
+  // Errors are ignored: a rank that has ended hears nothing.
+  net.send(gpusock::this_thread(), words_to[rank], &word, sizeof word, 0, gpusock::Deadline::now());
+}
+
 /// Tells all ranks which one is lost. One thread.
 __device__ inline void speak(const Worker& worker, const Failure& what) {
   const LastWord word{.lost = has_lost(what) && what.kind != FailureKind::failed ? what.rank : -1};
-  for (int rank = 0; rank < worker.ranks; ++rank) {
-    // Errors are ignored: a rank that has ended hears nothing.
-    worker.net.send(gpusock::this_thread(), worker.words_to[rank], &word, sizeof word, 0, gpusock::Deadline::now());
-  }
+  for (int rank = 0; rank < worker.ranks; ++rank) speak_to(worker.net, worker.words_to, worker.spoken, rank, word);
 }
 
 /// Records the first failure, and ends all calls of this rank: the owners then know that it is lost. When it returns,

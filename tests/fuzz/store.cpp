@@ -247,6 +247,7 @@ struct Owner {
     server.lost = lost.data();
     server.losses = &losses;
     server.words_to = words_to.data();
+    server.spoken = spoken.data();
     server.stop = &stop;
     server.failed = &failed;
     server.failure = &failure;
@@ -264,6 +265,7 @@ struct Owner {
   std::array<std::uint32_t, kRanks> lost{};
   std::uint32_t losses = 0;
   std::array<Socket, kRanks> words_to{-1, -1};
+  std::array<std::uint64_t, kRanks> spoken{};
   std::uint64_t stop = 0, failed = 0;
   FailureRecord<store::Failure> failure{};
   store::Connection connection;
