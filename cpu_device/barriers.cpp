@@ -103,6 +103,7 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
     if (other.mask != mask) continue;
     check_same_lanes_call(other);
     if (other.operation != operation) fail("lanes of mask " + hex(mask) + " met in different warp operations");
+    break;  // the other ones have met this one
   }
   warps_[warp].waiting |= 1u << lane;
   if (warp_complete(warp, mask)) {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -14,10 +15,56 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#if defined(__x86_64__)
+// Does what jump_fcontext() does, and saves the same words, so that it resumes what make_fcontext() has made. The one
+// difference: it ends with a `ret`. A processor predicts where a `ret` goes to by the calls before it. Threads of a
+// block have made the same calls when they wait, so the predictions are right as long as each call has its `ret`.
+// jump_fcontext() ends with a jump. After it, the predictions of all later `ret`s are wrong, up to the kernel: that
+// takes three times as long as a whole switch takes now.
+asm(R"(
+  .pushsection .text
+  .globl cpu_device_jump
+  .hidden cpu_device_jump
+  .type cpu_device_jump, @function
+cpu_device_jump:
+  leaq -0x38(%rsp), %rsp
+  stmxcsr (%rsp)
+  fnstcw 0x04(%rsp)
+  movq %r12, 0x08(%rsp)
+  movq %r13, 0x10(%rsp)
+  movq %r14, 0x18(%rsp)
+  movq %r15, 0x20(%rsp)
+  movq %rbx, 0x28(%rsp)
+  movq %rbp, 0x30(%rsp)
+  movq %rsp, %rax       # the result's first word: what is suspended now
+  movq %rdi, %rsp
+  ldmxcsr (%rsp)
+  fldcw 0x04(%rsp)
+  movq 0x08(%rsp), %r12
+  movq 0x10(%rsp), %r13
+  movq 0x18(%rsp), %r14
+  movq 0x20(%rsp), %r15
+  movq 0x28(%rsp), %rbx
+  movq 0x30(%rsp), %rbp
+  leaq 0x38(%rsp), %rsp
+  movq %rsi, %rdx       # its second word: the data
+  movq %rax, %rdi       # what make_fcontext() has made takes the first word as an argument
+  ret
+  .size cpu_device_jump, . - cpu_device_jump
+  .popsection
+)");
+
+extern "C" boost::context::detail::transfer_t cpu_device_jump(boost::context::detail::fcontext_t to, void* data);
+#endif
+
 namespace cpu_device::detail {
 
-using boost::context::detail::jump_fcontext;
 using boost::context::detail::transfer_t;
+#if defined(__x86_64__)
+constexpr auto* jump = cpu_device_jump;
+#else
+constexpr auto* jump = boost::context::detail::jump_fcontext;
+#endif
 
 namespace {
 
@@ -35,6 +82,11 @@ constexpr std::size_t kGuardBytes = 0;
 #else
 constexpr std::size_t kGuardBytes = 1 << 20;
 #endif
+
+/// Caches look for a line by the lower bits of its address. So stacks begin at different places of a page: otherwise
+/// the first frames of all threads would share a few places of the cache.
+constexpr std::size_t kColours = 16, kColourBytes = 256;
+std::atomic<std::size_t> stacks_made{0};
 
 }  // namespace
 
@@ -63,7 +115,7 @@ void enter_carrier(transfer_t arrival) {
   std::abort();  // an entry never returns
 }
 
-Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes) {
+Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes + kColours * kColourBytes) {
   void* const mapping = mmap(nullptr, kGuardBytes + stack_bytes_, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (mapping == MAP_FAILED) throw std::bad_alloc();
@@ -73,7 +125,10 @@ Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes) {
     munmap(mapping, kGuardBytes + stack_bytes_);
     throw std::bad_alloc();
   }
-  context_ = boost::context::detail::make_fcontext(mapping_ + kGuardBytes + stack_bytes_, stack_bytes_, enter_carrier);
+  // relaxed: any number will do
+  const std::size_t colour = stacks_made.fetch_add(1, std::memory_order_relaxed) % kColours;
+  std::byte* const top = mapping_ + kGuardBytes + stack_bytes_ - colour * kColourBytes;
+  context_ = boost::context::detail::make_fcontext(top, kStackBytes, enter_carrier);
 #if CPU_DEVICE_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #elif CPU_DEVICE_ASAN
@@ -103,7 +158,7 @@ void Carrier::switch_to(Carrier& to) noexcept {
 #elif CPU_DEVICE_ASAN
   __sanitizer_start_switch_fiber(&fake_stack_, to.stack_low_, to.stack_bytes_);
 #endif
-  const transfer_t arrival = jump_fcontext(to.context_, &here);
+  const transfer_t arrival = jump(to.context_, &here);
   static_cast<Switch*>(arrival.data)->from->context_ = arrival.fctx;
 #if CPU_DEVICE_ASAN
   __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
@@ -112,7 +167,7 @@ void Carrier::switch_to(Carrier& to) noexcept {
 
 void Carrier::leave_for(Carrier& to) noexcept {
   Switch here{this, &to};
-  jump_fcontext(to.context_, &here);
+  jump(to.context_, &here);
   std::abort();  // this is never resumed
 }
 
