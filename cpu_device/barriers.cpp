@@ -25,8 +25,7 @@ std::string hex(unsigned value) {
 // --- The block barrier: it is complete when every thread that has not ended has arrived.
 
 BarrierCount Block::barrier(bool predicate) {
-  if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
-  if (warps_[current_->linear / 32].in_calls != 0) check_lanes_calls("waits at a barrier");
+  check_before_meeting();
   barrier_holding_ += predicate;
   if (at_barrier_.size() + 1 == live_) {
     release_barrier();
@@ -106,7 +105,10 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
     break;  // the other ones have met this one
   }
   warps_[warp].waiting |= 1u << lane;
-  if (warp_complete(warp, mask)) {
+  const bool complete = warp_complete(warp, mask);
+  if (operation == WarpOperation::call) {
+    wait_for_leader(warp, mask, complete);
+  } else if (complete) {
     finish_warp(warp, mask);
   } else {
     suspend(Waits::warp);

@@ -76,9 +76,12 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   thread_count_ = live_ = shape.block.x * shape.block.y * shape.block.z;
   next_unstarted_ = 0;
   next_index_ = {0, 0, 0};
-  ready_ = at_barrier_ = converging_ = {};
+  ready_ = at_barrier_ = converging_ = with_leader_ = {};
   barrier_holding_ = 0;
   block_calls_ = 0;
+  leaders_make_calls_ = leaders_make_calls();
+  at_call_ = 0;
+  switches_ = 0;
   yields_ = 0;
   progress();
   waiting_ = abandoned_ = false;
@@ -211,6 +214,11 @@ void Block::suspend(Waits reason) {
   thread.waits = Waits::nothing;
 }
 
+void Block::switch_threads(Carrier& from, Carrier& to) {
+  ++switches_;
+  from.switch_to(to);
+}
+
 /// Switches from `from`, on which no thread runs for now, to a thread that can run.
 void Block::resume_next(Carrier& from) {
   if (has_unstarted()) {
@@ -223,7 +231,7 @@ void Block::resume_next(Carrier& from) {
                "cpu_device/README.md";
       }));
     }
-    from.switch_to(*fresh);
+    switch_threads(from, *fresh);
     return;
   }
   if (ready_.empty() && !converging_.empty()) release_converged();
@@ -231,7 +239,7 @@ void Block::resume_next(Carrier& from) {
     Thread& next = ready_.pop();
     current_ = &next;
     t_thread = &next;
-    if (next.carrier != &from) from.switch_to(*next.carrier);
+    if (next.carrier != &from) switch_threads(from, *next.carrier);
     return;
   }
   if (live_ == 0) {

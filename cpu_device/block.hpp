@@ -17,10 +17,12 @@
 
 namespace cpu_device::detail {
 
+struct CallBegun;
+struct CallResult;
 struct Launch;
 
-enum class Waits : std::uint8_t { nothing, block_barrier, warp, convergence };
-enum class WarpOperation : std::uint8_t { sync, shuffle, ballot, gather };
+enum class Waits : std::uint8_t { nothing, block_barrier, block_call, warp, convergence };
+enum class WarpOperation : std::uint8_t { sync, shuffle, ballot, gather, call };
 
 /// A thread that has started. Kernels read only its base class, ThreadInfo.
 struct Thread : ThreadInfo {
@@ -38,10 +40,11 @@ struct Thread : ThreadInfo {
   const void* site = nullptr;
 
   // The thread's group calls (group_calls.cpp).
-  std::uint64_t block_calls = 0;     ///< number of calls that it has begun with its block
-  const char* lanes_call = nullptr;  ///< name of the call of lanes that it is in; null: none
-  unsigned lanes_mask = 0;           ///< the lanes of that call's group
-  bool lanes_met = false;            ///< true if it has come to a warp operation in that call
+  std::uint64_t block_calls = 0;       ///< number of calls that it has begun with its block
+  const char* lanes_call = nullptr;    ///< name of the call of lanes that it is in; null: none
+  unsigned lanes_mask = 0;             ///< the lanes of that call's group
+  bool lanes_met = false;              ///< true if it has come to a warp operation in that call
+  const CallResult* result = nullptr;  ///< where it wants the result of the call for which it meets its group
 
   std::uint64_t sleep_began_ns = 0;  ///< start of a series of nanosleep() calls that follow one another closely
   std::uint64_t sleep_ended_ns = 0;
@@ -101,9 +104,14 @@ class Block {
   void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
                  std::uint64_t* values);
   unsigned converge(const void* site);
-  void begin_block_call(const char* name);
-  bool begin_lanes_call(unsigned mask, const char* name);
+  CallBegun begin_block_call(const char* name);
+  CallBegun begin_lanes_call(unsigned mask, const char* name);
   void end_lanes_call();
+  bool arrive_at_block_call(const CallResult& result);
+  bool arrive_at_lanes_call(unsigned mask, const CallResult& result);
+  void hand_result_to_block();
+  void hand_result_to_lanes(unsigned mask);
+  std::uint64_t switches() const { return switches_; }
   void yield();
   void relax(std::uint64_t waited_ns);
   void nanosleep(std::uint64_t duration_ns);
@@ -129,15 +137,18 @@ class Block {
   Carrier& take_carrier();
   void suspend(Waits reason);
   void resume_next(Carrier& from);
+  void switch_threads(Carrier& from, Carrier& to);
   void release_barrier();
   Thread& lane_thread(unsigned warp, unsigned lane) { return threads_[warp * 32 + lane]; }
   bool warp_complete(unsigned warp, unsigned mask);
   void finish_warp(unsigned warp, unsigned mask);
+  void wait_for_leader(unsigned warp, unsigned mask, bool complete);
   void release_converged();
   void note_waiting(std::uint64_t waited_ns);
   bool has_unstarted() const { return next_unstarted_ < thread_count_; }
   void progress() { cycle_turns_ = 0, cycle_waited_ns_ = kNoCycle, idle_turns_ = 0; }
 
+  void check_before_meeting();
   void check_lanes_calls(const char* does);
   void check_lanes_at_meeting();
   void check_same_lanes_call(const Thread& other);
@@ -175,6 +186,10 @@ class Block {
   int barrier_holding_ = 0;
   std::uint64_t block_calls_ = 0;     ///< the largest Thread::block_calls
   const char* block_call_ = nullptr;  ///< name of the latest of these calls
+  bool leaders_make_calls_ = false;   ///< DeviceShape
+  unsigned at_call_ = 0;              ///< number of threads that have arrived at a call which the leader is to make
+  ThreadQueue with_leader_;           ///< those of them that are not the leader
+  std::uint64_t switches_ = 0;
 
   unsigned cycle_turns_ = 0;  ///< relax() calls in a row; in a cycle each thread that can run has a turn
   std::uint64_t cycle_waited_ns_ = kNoCycle;

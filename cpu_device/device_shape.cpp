@@ -18,6 +18,7 @@ namespace {
 // Set before the first launch, and then only read.
 constinit std::atomic<std::uint64_t> g_kernel_clock_ahead_ns{0};
 constinit std::atomic<std::uint64_t> g_kernel_clock_step_ns{1};
+constinit std::atomic<bool> g_leaders_make_calls{true};
 
 constexpr std::size_t kDescribedMax = 32;
 
@@ -27,6 +28,8 @@ std::uint64_t kernel_clock_ns() noexcept {
   const std::uint64_t now_ns = clock_ns() + g_kernel_clock_ahead_ns.load(std::memory_order_relaxed);
   return now_ns - now_ns % g_kernel_clock_step_ns.load(std::memory_order_relaxed);
 }
+
+bool leaders_make_calls() noexcept { return g_leaders_make_calls.load(std::memory_order_relaxed); }
 
 void Pool::set_shape(const DeviceShape& shape) {
   std::vector<std::shared_ptr<LaunchQueue>> queues(shape.hardware_queues);
@@ -42,6 +45,7 @@ void Pool::set_shape(const DeviceShape& shape) {
   next_queue_ = 0;
   g_kernel_clock_ahead_ns.store(shape.kernel_clock_ahead_ns, std::memory_order_relaxed);
   g_kernel_clock_step_ns.store(shape.kernel_clock_step_ns, std::memory_order_relaxed);
+  g_leaders_make_calls.store(shape.leaders_make_calls, std::memory_order_relaxed);
 }
 
 Pool* Pool::of_child(const Pool& parents) {

@@ -27,6 +27,9 @@ struct DeviceShape {
   std::uint64_t kernel_clock_step_ns = 1;
   /// True: host threads that touch device memory (device_memory.hpp) fault, if the processor has protection keys.
   bool guarded_device_memory = false;
+  /// True: a call that all threads of a group make together is made by the group's leader when all have arrived, and
+  /// the others get its result. False: all threads make it, and meet in it as often as on a GPU.
+  bool leaders_make_calls = true;
   /// How long wait_for_kernels(), or a launch that needs room, waits before it ends the program.
   std::uint64_t wait_max_ns = 10'000'000'000;
 };

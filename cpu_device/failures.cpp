@@ -34,7 +34,8 @@ std::string Block::describe_deadlock() const {
   };
   std::string text = "deadlock: every thread of the block that has not ended waits for another one";
   for (const Group group :
-       {Group{"at __syncthreads", Waits::block_barrier}, Group{"at a warp operation", Waits::warp}}) {
+       {Group{"at __syncthreads", Waits::block_barrier}, Group{"in a call of the block", Waits::block_call},
+        Group{"at a warp operation", Waits::warp}}) {
     unsigned count = 0;
     std::string who;
     for (unsigned i = 0; i < thread_count_; ++i) {

@@ -1,4 +1,4 @@
-// Finds calls of a group that only a part of its threads makes.
+// Calls of a group: the threads meet, and the leader makes the call. Finds calls that only a part of a group makes.
 //
 // Calls of the block: each thread counts the calls that it has begun. Threads of a block that meet must have begun the
 // same number of calls, and so must a thread that ends. So a thread that waits or ends elsewhere is noticed at once,
@@ -20,6 +20,17 @@ bool same_name(const char* a, const char* b) {
   return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
 }
 
+/// Copies the leader's result to where another thread wants it. A size that the compiler knows needs no call.
+void copy_result(const CallResult& leaders, const CallResult& other) {
+  if (leaders.bytes == 8) {
+    std::memcpy(other.at, leaders.at, 8);
+  } else if (leaders.bytes == 4) {
+    std::memcpy(other.at, leaders.at, 4);
+  } else {
+    std::memcpy(other.at, leaders.at, leaders.bytes);
+  }
+}
+
 }  // namespace
 
 /// Fails with the text that `what` makes. No string may be left on this stack, because it is never unwound.
@@ -34,7 +45,7 @@ void Block::fail_by_part(Words what) {
 
 // --- Calls of the block.
 
-void Block::begin_block_call(const char* name) {
+CallBegun Block::begin_block_call(const char* name) {
   Thread& thread = *current_;
   ++thread.block_calls;
   if (thread.block_calls > block_calls_) {
@@ -54,6 +65,36 @@ void Block::begin_block_call(const char* name) {
              block_call_ + "()";
     });
   }
+  return {true, leaders_make_calls_};
+}
+
+/// The running thread is about to meet its block. Fails if others cannot come, as they are in another call.
+void Block::check_before_meeting() {
+  if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
+  if (warps_[current_->linear / 32].in_calls != 0) check_lanes_calls("waits at a barrier");
+}
+
+/// The threads of the block wait here. When the last one has arrived, thread 0 goes on; the others do so when it has
+/// handed them the result. A thread of the block that does something else meanwhile is noticed as at a barrier.
+bool Block::arrive_at_block_call(const CallResult& result) {
+  check_before_meeting();
+  Thread& thread = *current_;
+  Thread& leader = threads_[0];
+  const bool leads = &thread == &leader, last = ++at_call_ == live_;
+  thread.result = &result;
+  warps_[thread.linear / 32].at_barrier |= 1u << thread.linear % 32;
+  if (!leads) with_leader_.push(thread);
+  if (!leads && last) ready_.push(leader);
+  if (!leads || !last) suspend(Waits::block_call);
+  return leads;
+}
+
+void Block::hand_result_to_block() {
+  at_call_ = 0;
+  for (Warp& warp : warps_) warp.at_barrier = 0;
+  for (Thread* other = with_leader_.front(); other != nullptr; other = other->next)
+    copy_result(*current_->result, *other->result);
+  ready_.append(with_leader_);
 }
 
 /// Fails because the running thread has not begun the block's latest call and is about to wait or to end.
@@ -65,9 +106,9 @@ void Block::fail_outside_block_call(const char* does) {
 
 // --- Calls of lanes.
 
-bool Block::begin_lanes_call(unsigned mask, const char* name) {
+CallBegun Block::begin_lanes_call(unsigned mask, const char* name) {
   Thread& thread = *current_;
-  if (thread.lanes_call != nullptr) return false;  // a call of the library that was made by another one
+  if (thread.lanes_call != nullptr) return {false, leaders_make_calls_};  // another call of the library makes this one
   thread.lanes_call = name;
   thread.lanes_mask = mask;
   thread.lanes_met = false;
@@ -75,7 +116,7 @@ bool Block::begin_lanes_call(unsigned mask, const char* name) {
   ++warp.in_calls;
   if ((mask & ~warp.live) != 0) fail_in_lanes_call("have ended");
   if ((mask & warp.at_barrier) != 0) fail_in_lanes_call("wait at a barrier of the block");
-  return true;
+  return {true, leaders_make_calls_};
 }
 
 void Block::end_lanes_call() {
@@ -128,13 +169,48 @@ void Block::check_same_lanes_call(const Thread& other) {
       [&] { return "this thread calls " + call(*current_) + ", but other lanes of the group call " + call(other); });
 }
 
-// --- Functions that kernels call.
-
-void begin_block_call(const char* name) {
-  if (t_running) t_running->begin_block_call(name);
+bool Block::arrive_at_lanes_call(unsigned mask, const CallResult& result) {
+  current_->result = &result;
+  warp_meet(mask, WarpOperation::call, 0, 0, nullptr);
+  return (mask & -mask) == 1u << current_->linear % 32;
 }
 
-bool begin_lanes_call(unsigned mask, const char* name) { return t_running && t_running->begin_lanes_call(mask, name); }
+/// The running thread has arrived at a call of the lanes of `mask`. `complete`: as the last one; their leader, the
+/// lowest lane, then goes on.
+void Block::wait_for_leader(unsigned warp, unsigned mask, bool complete) {
+  Thread& leader = lane_thread(warp, static_cast<unsigned>(__builtin_ctz(mask)));
+  const bool leads = current_ == &leader;
+  if (complete) warps_[warp].waiting &= ~(mask & -mask);  // so that the meeting is not found complete once more
+  if (complete && !leads) ready_.push(leader);
+  if (!complete || !leads) suspend(Waits::warp);
+}
+
+void Block::hand_result_to_lanes(unsigned mask) {
+  const unsigned warp = current_->linear / 32;
+  for (unsigned others = mask & (mask - 1); others != 0; others &= others - 1)
+    copy_result(*current_->result, *lane_thread(warp, static_cast<unsigned>(__builtin_ctz(others))).result);
+  finish_warp(warp, mask);
+}
+
+// --- Functions that kernels call.
+
+CallBegun begin_block_call(const char* name) {
+  return t_running ? t_running->begin_block_call(name) : CallBegun{false, false};
+}
+
+CallBegun begin_lanes_call(unsigned mask, const char* name) {
+  return t_running ? t_running->begin_lanes_call(mask, name) : CallBegun{false, false};
+}
+
+bool arrive_at_block_call(const CallResult& result) { return t_running->arrive_at_block_call(result); }
+
+bool arrive_at_lanes_call(unsigned mask, const CallResult& result) {
+  return t_running->arrive_at_lanes_call(mask, result);
+}
+
+void hand_result_to_block() { t_running->hand_result_to_block(); }
+
+void hand_result_to_lanes(unsigned mask) { t_running->hand_result_to_lanes(mask); }
 
 void end_lanes_call() noexcept { t_running->end_lanes_call(); }
 

@@ -126,6 +126,10 @@ bool keep_unfinished(Unfinished::End end, void* self, std::int32_t handle, int k
 /// Drops the latest entry that the running thread has kept for this object and handle.
 void drop_unfinished(void* self, std::int32_t handle) noexcept;
 
+/// How often the running block has switched from one of its threads to another so far. 0 outside of kernels. Tests
+/// count by it what a call costs, since that number does not depend on the machine.
+std::uint64_t thread_switches() noexcept;
+
 /// CLOCK_MONOTONIC in ns. In kernels, the clock that clock64() reads: the same, unless the DeviceShape gives kernels
 /// another one.
 std::uint64_t clock_ns() noexcept;

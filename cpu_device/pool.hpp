@@ -167,6 +167,9 @@ inline constexpr std::uint64_t kYieldAfterNs = 5'000;
 /// One turn of a wait that has lasted `waited_ns`, while on each processor `waiting_per_processor` blocks wait.
 void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept;
 
+/// DeviceShape::leaders_make_calls.
+bool leaders_make_calls() noexcept;
+
 std::string to_string(const uint3& index);
 std::string describe_signal(int signal, const void* address, const Carrier* carrier);
 /// The demangled name of the function at `address`, or the address if the program has been stripped.

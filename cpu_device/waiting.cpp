@@ -113,6 +113,8 @@ void drop_unfinished(void* self, std::int32_t handle) noexcept {
   if (latest != kept.rend()) kept.erase(std::next(latest).base());
 }
 
+std::uint64_t thread_switches() noexcept { return in_kernel() ? detail::t_running->switches() : 0; }
+
 std::uint64_t clock_ns() noexcept { return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns(); }
 
 void* dynamic_shared() noexcept { return detail::t_thread->block->dynamic_shared; }

@@ -94,8 +94,8 @@ struct Options {
 
   /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_WORDS, GPUSOCK_GPUDIRECT,
   /// GPUSOCK_HOST_RINGS, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. An empty
-  /// variable counts as unset. Throws Error (EINVAL) if one of these, GPUSOCK_LINK, GPUSOCK_LOG or GPUSOCK_CPU_SHAPE
-  /// has an invalid value; the message names the variable and its valid values.
+  /// variable counts as unset. Throws Error (EINVAL) if one of these, GPUSOCK_LINK, GPUSOCK_LOG, GPUSOCK_CPU_SHAPE or
+  /// GPUSOCK_CPU_GROUP_CALLS has an invalid value; the message names the variable and its valid values.
   static Options from_env();
 };
 

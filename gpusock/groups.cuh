@@ -51,9 +51,20 @@ using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOn
 /// Begins a function that all threads of `group` call together. The CPU device reports it if only some of them do.
 #define GPUSOCK_GROUP_CALL(group) \
   const ::gpusock::detail::GroupCall<std::remove_cvref_t<decltype(group)>> group_call(group, __func__)
+/// The same for a function that does what `call`, the call of one thread, does. If the CPU device's groups meet once
+/// for a call, their leader makes this call, and the function returns its result to all threads. `...`: nothing, or a
+/// variable that the call writes.
+#define GPUSOCK_GROUP_CALL_OF_ONE(group, call, ...)                                                 \
+  GPUSOCK_GROUP_CALL(group);                                                                        \
+  if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(group)>, ::gpusock::ThisThread>) {     \
+    if (group_call.once()) return group_call.make([&] { return call; } __VA_OPT__(, ) __VA_ARGS__); \
+  }                                                                                                 \
+  static_assert(true)
 #else
 /// Begins a function that all threads of `group` call together. Nothing checks that they do.
 #define GPUSOCK_GROUP_CALL(group) static_cast<void>(0)
+/// The same. `call`, what one thread would call, is for the CPU device: here all threads take part.
+#define GPUSOCK_GROUP_CALL_OF_ONE(group, call, ...) static_cast<void>(0)
 #endif
 
 /// Returns the leader's value to every thread of the group. T is trivially copyable and at most 16 bytes. This is also

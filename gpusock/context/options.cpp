@@ -108,6 +108,7 @@ Options Options::from_env() {
   // starts.
   if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
   proxy::cpu_shape_from_env();
+  proxy::group_calls_from_env();
   detail::default_link();
   return options;
 }

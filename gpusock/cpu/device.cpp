@@ -1,9 +1,11 @@
 // The CPU device: its memory belongs to this process, and kernels run on cpu_device.
+#include "cpu_device/device_shape.hpp"
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/cpu/gpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/stream.hpp"
 #include "gpusock/cpu/zeroed_memory.hpp"
+#include "host_proxy/base/cpu_shape.hpp"
 #include "host_proxy/base/no_thread.hpp"
 
 #include <cstring>
@@ -45,10 +47,20 @@ class CpuDevice final : public Device {
   Drop drop_unfinished() const override { return cpu_device::drop_unfinished; }
 };
 
+/// Lets all threads of a group make its calls, if the variable asks for it. Otherwise the group's leader makes them.
+void choose_who_calls() {
+  if (proxy::group_calls_from_env() != proxy::GroupCalls::all) return;
+  cpu_device::DeviceShape shape = cpu_device::device_shape();
+  shape.leaders_make_calls = false;
+  cpu_device::set_device_shape(shape);
+}
+
 }  // namespace
 
 std::unique_ptr<Device> make_device(const Options& options) {
   if (has_gpu_shape()) return make_gpu_shaped_device(options.gpu);
+  // Not std::call_once: if the function throws, its next call may wait for ever (ThreadSanitizer's does).
+  [[maybe_unused]] static const bool chosen = (choose_who_calls(), true);
   return std::make_unique<CpuDevice>();
 }
 

@@ -326,6 +326,7 @@ void give_shape() {
   shape.kernel_clock_ahead_ns = kClockAheadNs;
   shape.kernel_clock_step_ns = kClockStepNs;
   shape.guarded_device_memory = true;
+  shape.leaders_make_calls = false;
   try {
     cpu_device::set_device_shape(shape);
   } catch (const std::logic_error& error) {

@@ -103,7 +103,7 @@ GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Cal
 
 template <class Group>
 GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlog, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, listen(this_thread(), at, backlog, deadline));
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
     if (backlog < 1 || backlog > table::kBacklogMax || !detail::can_open(at)) return -EINVAL;
     return detail::open(side(), {at, table::OpenKind::listen, backlog}, table::Phase::listening, deadline.here());
@@ -112,14 +112,14 @@ GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlo
 
 template <class Group>
 GPUSOCK_FN Socket Net::accept(const Group& group, Socket listener, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, accept(this_thread(), listener, deadline));
   return static_cast<Socket>(detail::by_leader(
       group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline.here()); }));
 }
 
 template <class Group>
 GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, connect(this_thread(), to, deadline));
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
     if (to.port == 0 || !detail::can_open(to)) return -EINVAL;
     return detail::open(side(), {to, table::OpenKind::connect, 0}, table::Phase::connected, deadline.here());
@@ -129,7 +129,7 @@ GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline 
 template <class Group>
 GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, send(this_thread(), socket, data, bytes, flags, deadline));
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
@@ -177,7 +177,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
 template <class Group>
 GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, recv(this_thread(), socket, data, bytes, flags, deadline));
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
@@ -229,7 +229,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
 
 template <class Group>
 GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, shutdown(this_thread(), socket, how));
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
     table::CallerSlot* slot = detail::enter(side(), socket);  // so that `flags` still belongs to this connection
     if (slot == nullptr) return -EBADF;
@@ -241,7 +241,7 @@ GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) co
 
 template <class Group>
 GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, close(this_thread(), socket));
   group.sync();  // no thread of the group is still in an earlier call
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one(side(), socket); }));

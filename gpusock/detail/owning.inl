@@ -61,7 +61,7 @@ inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handl
 /// Counts the calling group in. Returns 0, or a negated errno. If `socket` is a negated errno, returns that.
 template <class Group>
 GPUSOCK_FN int begin_owning(const Group& group, const Side& side, Socket socket) {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, begin_owning(this_thread(), side, socket));
   return static_cast<int>(by_leader(group, [&]() -> std::int64_t {
     if (socket < 0) return socket;
     return side.owned == socket ? -EINVAL : enter_owner(side, socket);

@@ -78,7 +78,7 @@ GPUSOCK_FN inline bool any_event(const Side& side, const PollEntry* entries, int
 
 template <class Group>
 GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, poll(this_thread(), entries, count, deadline));
   if (count < 0 || (count > 0 && entries == nullptr)) return -EINVAL;
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);

@@ -382,27 +382,27 @@ GPUSOCK_FN int look_at_marked(const Group& group, const Side& side, PollSet set,
 
 template <class Group>
 GPUSOCK_FN PollSet Net::open_set(const Group& group) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, open_set(this_thread()));
   return static_cast<PollSet>(detail::by_leader(group, [&]() -> std::int64_t { return detail::open_one_set(side()); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::watch(const Group& group, PollSet set, Socket socket, int events, std::uint64_t tag) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, watch(this_thread(), set, socket, events, tag));
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::watch_one(side(), set, socket, events, tag); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::unwatch(const Group& group, PollSet set, Socket socket) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, unwatch(this_thread(), set, socket));
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::unwatch_one(side(), set, socket); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::wait(const Group& group, PollSet set, PollEvent* events, int max, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, wait(this_thread(), set, events, max, deadline));
   if (events == nullptr || max < 1) return -EINVAL;
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);
@@ -434,14 +434,14 @@ GPUSOCK_FN int Net::wait(const Group& group, PollSet set, PollEvent* events, int
 
 template <class Group>
 GPUSOCK_FN int Net::wake(const Group& group, PollSet set) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, wake(this_thread(), set));
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::wake_one_set(side(), set); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::close_set(const Group& group, PollSet set) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, close_set(this_thread(), set));
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one_set(side(), set); }));
 }

@@ -148,14 +148,14 @@ GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
 
 template <class Group>
 GPUSOCK_FN int Net::setsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t value) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, setsockopt(this_thread(), socket, option, value));
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::set_option(side(), socket, option, value); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::getsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t& value) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, getsockopt(this_thread(), socket, option, value), value);
   detail::OptionValue result;
   if (group.thread_rank() == 0) result = detail::get_option(side(), socket, option);
   result = detail::broadcast(group, result);

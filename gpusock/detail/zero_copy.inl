@@ -207,7 +207,7 @@ GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
 
 template <class Group>
 GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, reserve(this_thread(), socket, bytes_max, deadline));
   return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
 }
 
@@ -218,7 +218,7 @@ GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t byte
     rest = {};
     return reserve(group, socket, bytes, deadline);
   }
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, reserve(this_thread(), socket, bytes, rest, deadline), rest);
   Span second;
   const Span first = detail::span_by_leader(
       group, [&] { return detail::reserve_all(side(), socket, bytes, second, deadline.here()); });
@@ -228,7 +228,7 @@ GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t byte
 
 template <class Group>
 GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, commit(this_thread(), socket, bytes));
   group.sync();  // all threads have written their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
@@ -236,7 +236,7 @@ GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes)
 
 template <class Group>
 GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, abort(this_thread(), socket));
   group.sync();  // no thread writes any more
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
@@ -244,13 +244,13 @@ GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
 
 template <class Group>
 GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, peek(this_thread(), socket, bytes_max, deadline));
   return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>
 GPUSOCK_FN int Net::release(const Group& group, Socket socket, std::size_t bytes) const {
-  GPUSOCK_GROUP_CALL(group);
+  GPUSOCK_GROUP_CALL_OF_ONE(group, release(this_thread(), socket, bytes));
   group.sync();  // all threads have read their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));

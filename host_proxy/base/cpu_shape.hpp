@@ -1,6 +1,6 @@
 #pragma once
-/// @file Parses GPUSOCK_CPU_SHAPE. The CPU device reads this variable; it is checked with the other variables when a
-/// program starts.
+/// @file Parses GPUSOCK_CPU_SHAPE and GPUSOCK_CPU_GROUP_CALLS. The CPU device reads these variables; they are checked
+/// with the other variables when a program starts.
 
 #include "plain_types/error.hpp"
 
@@ -29,6 +29,22 @@ inline CpuShape parse_cpu_shape(const std::string& shape) {
 inline CpuShape cpu_shape_from_env() {
   const char* text = std::getenv("GPUSOCK_CPU_SHAPE");
   return parse_cpu_shape(text == nullptr ? "" : text);
+}
+
+/// Who makes the calls of a group on the CPU device: its leader for all threads, or all of them, as on a GPU.
+enum class GroupCalls { leader, all };
+
+/// Parses "leader", "all" or "". Throws Error (EINVAL) for any other text.
+inline GroupCalls parse_group_calls(const std::string& calls) {
+  if (calls == "all") return GroupCalls::all;
+  if (calls.empty() || calls == "leader") return GroupCalls::leader;
+  throw Error::with_cause(EINVAL, "GPUSOCK_CPU_GROUP_CALLS='" + calls + "' must be leader or all");
+}
+
+/// What the variable says. Throws Error (EINVAL) if its value is invalid.
+inline GroupCalls group_calls_from_env() {
+  const char* text = std::getenv("GPUSOCK_CPU_GROUP_CALLS");
+  return parse_group_calls(text == nullptr ? "" : text);
 }
 
 }  // namespace gpusock::proxy

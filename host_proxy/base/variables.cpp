@@ -33,6 +33,7 @@ constexpr std::string_view kVariables[] = {
     "GPUSOCK_SPIN",
     "GPUSOCK_WORDS",
     // The CPU device (docs/testing.md).
+    "GPUSOCK_CPU_GROUP_CALLS",
     "GPUSOCK_CPU_SHAPE",
     // param_sync (docs/many_hosts.md).
     "GPUSOCK_PEERS",

@@ -116,6 +116,8 @@ void probe_shape(const Sources& sources, Report& report) {
   report.facts.shape = shape_of(sources);
   std::optional<proxy::CpuShape> valid;
   probe(sources, report, kShape, "is no shape of the CPU device", valid, proxy::parse_cpu_shape);
+  std::optional<proxy::GroupCalls> calls;
+  probe(sources, report, "GPUSOCK_CPU_GROUP_CALLS", "must be leader or all", calls, proxy::parse_group_calls);
 }
 
 /// Reports variables of gpusock that nothing reads, such as misspelt ones.

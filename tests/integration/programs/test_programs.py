@@ -104,6 +104,7 @@ class Programs(unittest.TestCase):
         self.expect_misuse("GPUSOCK_OBSERVE", "somewhere", "gpusock-top", "--once")
         self.expect_misuse("GPUSOCK_LINK", "pigeon", "param_sync", "--link", "tcp", "--serial")
         self.expect_misuse("GPUSOCK_CPU_SHAPE", "foo", "param_sync", "--serial")
+        self.expect_misuse("GPUSOCK_CPU_GROUP_CALLS", "some", "param_sync", "--serial")
 
     def expect_misuse(self, name, value, *command):
         with self.subTest(command=command, name=name):

@@ -36,6 +36,7 @@ cpu_device::DeviceShape gpu_shape() {
   shape.kernel_clock_ahead_ns = std::uint64_t{5} * 365 * 24 * 3600 * 1'000'000'000;
   shape.kernel_clock_step_ns = 1'000;
   shape.guarded_device_memory = true;
+  shape.leaders_make_calls = false;
   shape.resident_blocks_max = kResidentBlocksMax;
   return shape;
 }

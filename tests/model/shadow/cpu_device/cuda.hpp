@@ -67,6 +67,12 @@ namespace cpu_device {
 template <class Group>
 struct GroupCall {
   GroupCall(const Group&, const char*) {}
+  /// All threads make calls, as on a GPU.
+  static constexpr bool once() { return false; }
+  template <class Call, class... Variables>
+  auto make(Call call, Variables&...) const {
+    return call();
+  }
 };
 
 }  // namespace cpu_device
