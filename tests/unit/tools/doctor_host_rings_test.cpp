@@ -124,6 +124,9 @@ TEST(Doctor, ProcessesInTheShapeOfAGpuDoNotMapEachOthersRings) {
   EXPECT_NE(link(machine.examine(), "same host").command.find("GPUSOCK_HOST_RINGS=NAME"), std::string::npos);
   machine.environment["GPUSOCK_CPU_SHAPE"] = "round";
   expect_mend(machine.examine(), "GPUSOCK_CPU_SHAPE='round'", "unset GPUSOCK_CPU_SHAPE");
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "cpu";
+  machine.environment["GPUSOCK_CPU_GROUP_CALLS"] = "some";
+  expect_mend(machine.examine(), "GPUSOCK_CPU_GROUP_CALLS='some'", "unset GPUSOCK_CPU_GROUP_CALLS");
 }
 
 /// gpu_shape_test (Rings.…) says where a context puts them.
