@@ -31,5 +31,9 @@ add_executable(sparse_regression sparse_regression.cu)
 gpusock_device_sources(sparse_regression.cu)
 target_link_libraries(sparse_regression PRIVATE program gpusock::param_sync)
 
+add_executable(matrix_completion matrix_completion.cu)
+gpusock_device_sources(matrix_completion.cu)
+target_link_libraries(matrix_completion PRIVATE program gpusock::param_sync)
+
 add_executable(all_reduce all_reduce.cpp)
 target_link_libraries(all_reduce PRIVATE program gpusock::param_sync)
