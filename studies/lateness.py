@@ -15,7 +15,7 @@ def run(lab):
     rates = (0.8,) if lab.quick else RATES
     ways = tuple(WAYS)[:3] if lab.quick else WAYS
     seeds = SEEDS[:3] if lab.quick else SEEDS
-    base = ("--nodes", 8, "--batch", 32, "--epochs", 1, "--momentum", 0, "--delays", "exponential")
+    base = ("--nodes", 8, "--batch", 32, "--epochs", 1, "--momentum", 0, "--delays", "exponential", *(("--hidden", "64,32") if lab.quick else ()))
     done = lab.train_all({(way, rate, seed): (*base, "--lr", rate, "--seed", seed, *WAYS[way]) for way in ways for rate in rates for seed in seeds})
     found = []
     for way in ways:

@@ -1,5 +1,6 @@
 // Pushes and pulls of rows by 64-bit keys.
 #include "param_sync/keys.cuh"
+#include "tests/support/sanitized.hpp"
 #include "tests/unit/store/stores.cuh"
 
 #include <map>
@@ -13,6 +14,8 @@ namespace {
 constexpr std::uint64_t kOfKey = 3;  // floats of a row
 
 using Keys = std::vector<std::uint64_t>;
+
+constexpr std::size_t kManyKeys = gpusock::kThreadSanitized ? 20'000 : 60'000;
 
 struct KeysJob {
   StoreHandle store;
@@ -141,7 +144,7 @@ std::vector<float> of(const Sums& sums, const Keys& keys) {
 TEST(Keys, AreSummedAtTheirOwners) {
   std::mt19937_64 random(3);
   for (const param_sync::AnyClock& clock : {param_sync::AnyClock(Bsp()), param_sync::AnyClock(Async())}) {
-    for (const std::size_t count : {std::size_t{3}, std::size_t{300}, std::size_t{60'000}}) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{300}, kManyKeys}) {
       SCOPED_TRACE(count);
       const Keys all = random_keys(count, random);
       StoreOptions options = of_keys(clock, count, count);

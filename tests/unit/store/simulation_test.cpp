@@ -2,6 +2,7 @@
 // pushes the weights really contain judges each read. Faults that are planted must be found.
 #include "param_sync/store/clock/clock.hpp"
 #include "param_sync/store/range_clocks.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
 
@@ -209,11 +210,7 @@ class Simulation {
 };
 
 constexpr int kTurns = 400;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 2'000;
-#else
-constexpr std::uint64_t kSeeds = 35'000;  // of each of three clocks
-#endif
+constexpr std::uint64_t kSeeds = gpusock::kThreadSanitized ? 2'000 : 35'000;  // of each of three clocks
 
 template <class Clock>
 std::uint64_t reads_without_objection(const Clock& clock) {
