@@ -103,6 +103,16 @@ __device__ inline int send_packed(const Group& group, const Worker& worker, unsi
   });
 }
 
+/// Sends a request. `follows`: something follows it, which rings the doorbell.
+template <class Group>
+__device__ inline int send_request(const Group& group, const Worker& worker, const Request& request, bool follows,
+                                   gpusock::Deadline until) {
+  const int flags = gpusock::kWaitAll | (follows ? gpusock::kMore : 0);
+  const gpusock::Socket socket = worker.sockets[worker.connection_of(request.range)];
+  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, flags, until);
+  return sent < 0 ? lose_owner(group, worker, request.range, sent) : 0;
+}
+
 /// A hash of what names rows, and of the order, for all threads of the group.
 template <class Group, class Name>
 __device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, std::uint64_t count, Name name) {
@@ -140,10 +150,7 @@ __device__ inline int send_request_of_rows(const Group& group, const Worker& wor
   const bool again = hash == named.hash && count == named.count;
   const Request request{kind_of(is_push, again, kWords == 2), range, worker.clock_of(range), count};
   const bool follows = count != 0 && (is_push || !again);
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request,
-                                            gpusock::kWaitAll | (follows ? gpusock::kMore : 0), until);
-  if (sent < 0) return lose_owner(group, worker, range, sent);
+  if (const int error = send_request(group, worker, request, follows, until); error != 0) return error;
   bytes += sizeof request;
   if (again) return 0;
   const auto write = [&](std::uint64_t first, std::uint64_t words, std::uint32_t* to) {
@@ -305,11 +312,11 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
   const store::RangeInfo& info = worker.ranges[range];
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const store::Request request{store::RequestKind::push, range, worker.clock_of(range), info.floats};
-  const int more = info.floats != 0 ? gpusock::kMore : 0;  // what follows rings the doorbell, if something follows
-  std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | more, until);
-  if (sent < 0) return store::lose_owner(group, worker, range, sent);
+  const int failed = store::send_request(group, worker, request, info.floats != 0, until);
+  if (failed != 0) return failed;
   if (worker.push_format == WireFormat::float32) {
-    sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll, until);
+    const std::int64_t sent = worker.net.send(group, socket, gradients, info.floats * sizeof(float), gpusock::kWaitAll,
+                                              until);
     if (sent < 0) return store::lose_owner(group, worker, range, sent);
   } else {
     const int error = store::send_packed(
@@ -334,13 +341,10 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   const store::Worker& worker = *handle.worker;
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
-  const store::RangeInfo& info = worker.ranges[range];
-  const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
-  const std::uint64_t clock = worker.clock_of(range);
-  const store::Request request{store::RequestKind::pull, range, clock, info.floats};
-  const std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll, until);
-  if (sent < 0) return store::lose_owner(group, worker, range, sent);
-  return store::receive_answer(group, worker, range, sizeof request, {1, info.floats}, weights, seen, until);
+  const std::uint64_t floats = worker.ranges[range].floats;
+  const store::Request request{store::RequestKind::pull, range, worker.clock_of(range), floats};
+  if (const int error = store::send_request(group, worker, request, false, until); error != 0) return error;
+  return store::receive_answer(group, worker, range, sizeof request, {1, floats}, weights, seen, until);
 }
 
 /// As the call with `seen`, which is null.
@@ -369,9 +373,8 @@ __device__ inline int pull_after(const Group& group, const StoreHandle& handle, 
   const std::uint64_t bytes = static_cast<std::uint64_t>(worker.ranks) * sizeof *after;
   const gpusock::Socket socket = worker.sockets[worker.connection_of(range)];
   const store::Request request{store::RequestKind::pull_after, range, worker.clock_of(range), floats};
-  std::int64_t sent = worker.net.send(group, socket, &request, sizeof request, gpusock::kWaitAll | gpusock::kMore,
-                                      until);
-  if (sent >= 0) sent = worker.net.send(group, socket, after, bytes, gpusock::kWaitAll, until);
+  if (const int error = store::send_request(group, worker, request, true, until); error != 0) return error;
+  const std::int64_t sent = worker.net.send(group, socket, after, bytes, gpusock::kWaitAll, until);
   if (sent < 0) return store::lose_owner(group, worker, range, sent);
   return store::receive_answer(group, worker, range, sizeof request + bytes, {1, floats}, weights, seen, until);
 }

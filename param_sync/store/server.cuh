@@ -2,10 +2,10 @@
 /// @file The server of a rank: a block that stays on the device, waits on a poll set, and answers pushes and pulls of
 /// the ranges that the rank owns, in the order in which they come. It waits for no single worker.
 
-#include "param_sync/codec/key_cells.cuh"
 #include "param_sync/codec/own_share.cuh"
 #include "param_sync/codec/packed.cuh"
 #include "param_sync/store/correction.hpp"
+#include "param_sync/store/key_rows.cuh"
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/worker.cuh"
 #include "param_sync/update/sgd.hpp"
@@ -40,36 +40,13 @@ struct Connection {
   bool waits_for_room = false;                ///< of an answer: a change of the room wakes the server
 };
 
-/// Which rows the keys of a range have, in device memory. A key has its row for ever once a worker has named it.
-struct KeyRows {
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};  ///< no row
-
-  codec::KeyCells cells;             ///< where keys are
-  std::uint32_t* of_cell = nullptr;  ///< by cell: the row of its key, kNone at first
-  std::uint32_t* used = nullptr;     ///< how many rows have keys, or had been wanted
-  std::uint64_t rows = 0;            ///< how many rows there are
-
-  /// The row of a key, which gets one if it has none; kNone if there are no more. Several threads may call at the same
-  /// time, each with a key of its own.
-  __device__ std::uint32_t row_of(std::uint64_t key) const {
-    const std::int64_t cell = cells.cell_of(key);
-    if (cell < 0) return kNone;
-    std::uint32_t& row = of_cell[cell];
-    if (row != kNone) return row;
-    // relaxed: threads of one block alone use it, which barriers order
-    const std::uint32_t next = cuda::atomic_ref<std::uint32_t, cuda::thread_scope_device>(*used).fetch_add(
-        1, cuda::memory_order_relaxed);
-    if (next < rows) row = next;
-    return row;
-  }
-};
-
 /// The rows of a range that a rank has named last.
 struct RowList {
   std::uint32_t* rows = nullptr;  ///< their numbers
   std::uint64_t rows_max = 0;     ///< how many there may be
   std::uint64_t count = 0;        ///< how many there are
   bool ascends = true;            ///< each number, or key, is larger than the one before
+  bool is_full = false;           ///< a key has no row: there are no more
   std::uint64_t last_key = 0;     ///< the last key that has come
 };
 
@@ -291,7 +268,10 @@ class ServerLoop {
     const unsigned of_name = request.name_words();
     const std::uint64_t words = (request.names_rows() ? request.floats : ranks()) * of_name;
     const auto take = [&](const std::uint32_t* some, std::uint64_t count) {
-      if (!request.names_rows()) return take_after(index, some, count);
+      if (!request.names_rows()) {
+        take_after(index, some, count);
+        return true;
+      }
       return request.has_keys() ? take_keys(index, some, count) : take_rows(index, some, count);
     };
     if (!take_words(index, words, of_name, take)) return;
@@ -305,13 +285,12 @@ class ServerLoop {
   }
 
   /// Notes which pushes a pull asks for.
-  __device__ bool take_after(int index, const std::uint32_t* words, std::uint64_t count) const {
+  __device__ void take_after(int index, const std::uint32_t* words, std::uint64_t count) const {
     Connection& connection = at(index);
     for_own_share(count / 2, [&](std::uint64_t i) {
       connection.after[connection.done / 2 + i] = words[2 * i] | std::uint64_t{words[2 * i + 1]} << 32;
     });
     __syncthreads();
-    return true;
   }
 
   /// Notes numbers of rows. Returns false if there are no such rows.
@@ -353,8 +332,12 @@ class ServerLoop {
       list.rows[done + i] = row;
       full = full || row == KeyRows::kNone;
     });
-    change([&] { list.last_key = key_at(count / 2 - 1); });
-    return __syncthreads_or(full) == 0;
+    const bool is_full = __syncthreads_or(full) != 0;
+    change([&] {
+      list.last_key = key_at(count / 2 - 1);
+      list.is_full = is_full;
+    });
+    return !is_full;
   }
 
   __device__ bool is_valid(int index) const {
@@ -413,7 +396,10 @@ class ServerLoop {
 
   /// Takes what has come of a push.
   __device__ void take_push(int index) {
-    const auto take = [&](const std::uint32_t* words, std::uint64_t count) { return take_floats(index, words, count); };
+    const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
+      take_floats(index, words, count);
+      return true;
+    };
     if (take_words(index, words_of_push(at(index).request), 1, take)) end_push(index);
   }
 
@@ -452,13 +438,12 @@ class ServerLoop {
     return false;
   }
   __device__ bool refused(int index) {
-    const bool is_full = at(index).phase == Phase::naming && at(index).request.has_keys() && list_of(at(index)).ascends;
-    refuse(index, is_full ? FailureKind::keys : FailureKind::request);
+    refuse(index, list_of(at(index)).is_full ? FailureKind::keys : FailureKind::request);
     return false;
   }
 
   /// Keeps words of a push for the sum of their clock, or applies them.
-  __device__ bool take_floats(int index, const std::uint32_t* words, std::uint64_t count) const {
+  __device__ void take_floats(int index, const std::uint32_t* words, std::uint64_t count) const {
     const Connection& connection = at(index);
     if (s_.push_format == WireFormat::float32 && !connection.request.has_rows()) {
       with_push(connection, [&](auto apply) {
@@ -469,7 +454,6 @@ class ServerLoop {
         take_packed(at(index), codec::Packed<Format>(rows_in(at(index).request)), words, count);
       });
     }
-    return true;
   }
 
   template <class Format>
