@@ -113,7 +113,7 @@ __device__ inline int send_request(const Group& group, const Worker& worker, con
   return sent < 0 ? lose_owner(group, worker, request.range, sent) : 0;
 }
 
-/// A hash of what names rows, and of the order, for all threads of the group.
+/// A hash of what names rows, of the order, and of whether they are numbers or keys; for all threads of the group.
 template <class Group, class Name>
 __device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, std::uint64_t count, Name name) {
   const executor::DeviceWord sum(named.summed);
@@ -121,7 +121,7 @@ __device__ inline std::uint64_t hash_of(const Group& group, NamedRows& named, st
   group.sync();
   std::uint64_t own = 0;
   for (std::uint64_t i = group.thread_rank(); i < count; i += group.size()) {
-    own += codec::mixed(i + codec::mixed(name(i)));
+    own += codec::mixed(i + codec::mixed(name(i)) + sizeof(name(i)));
   }
   sum.fetch_add(own, cuda::memory_order_relaxed);
   group.sync();

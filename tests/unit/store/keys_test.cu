@@ -200,6 +200,28 @@ TEST(Keys, ThatAreNamedAgainAreNotSentAgain) {
   EXPECT_EQ(Mover(stores[1], others).pull(), of(sums, others));
 }
 
+__global__ void pull_by_number(KeysJob job, unsigned range, const std::uint32_t* row) {
+  *job.result = param_sync::pull_rows(gpusock::this_thread(), job.store, range, row, 1, job.floats);
+}
+
+/// A row's number is sent although the key before was the same number.
+TEST(Keys, AreNotTakenForNumbersOfRows) {
+  constexpr std::uint32_t kNumber = 5;
+  Stores stores(of_keys(Async(), 10, 10), {});
+  Rank& rank = stores[0];
+  ASSERT_EQ(Mover(rank, {kNumber}).push(), 0);
+  const auto traffic = [&](unsigned range) { return rank.store->traffic()[range]; };
+  unsigned range = 0;
+  while (traffic(range).pushed_bytes == 24) ++range;  // the owners of other keys
+  gpusock::DeviceBuffer<std::uint32_t> row(rank.context, 1);
+  gpusock::DeviceBuffer<float> floats(rank.context, kOfKey);
+  row.copy_in(std::vector{kNumber});
+  const KeysJob job{.store = rank.job.store, .floats = floats.data(), .result = rank.job.result};
+  gpusock::launch(rank.context, {.stream = &rank.stream}, pull_by_number, job, range, row.data());
+  ASSERT_EQ(rank.wait(), 0);
+  EXPECT_EQ(traffic(range).asked_bytes, 24 + 4);
+}
+
 /// Consistent hashing: no owner has more than 1.5 times the mean, however near to each other keys are.
 TEST(Keys, AreSpreadOverAllOwners) {
   Keys keys;
