@@ -27,13 +27,11 @@ foreach(name all_to_all echo_server file_sender http_client matmul_server http_s
 endforeach()
 target_link_libraries(file_sender PRIVATE ZLIB::ZLIB)
 
-add_executable(sparse_regression sparse_regression.cu)
-gpusock_device_sources(sparse_regression.cu)
-target_link_libraries(sparse_regression PRIVATE program gpusock::param_sync)
-
-add_executable(matrix_completion matrix_completion.cu)
-gpusock_device_sources(matrix_completion.cu)
-target_link_libraries(matrix_completion PRIVATE program gpusock::param_sync)
+foreach(name matrix_completion sparse_regression)
+  add_executable(${name} ${name}.cu)
+  gpusock_device_sources(${name}.cu)
+  target_link_libraries(${name} PRIVATE program gpusock::param_sync)
+endforeach()
 
 add_executable(all_reduce all_reduce.cpp)
 target_link_libraries(all_reduce PRIVATE program gpusock::param_sync)

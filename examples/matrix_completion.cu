@@ -6,6 +6,7 @@
 // The threads of its blocks learn at the same time, and write rows without locks (Recht et al., "Hogwild!: a lock-free
 // approach to parallelizing stochastic gradient descent", NIPS 2011).
 #include "examples/ratings.hpp"
+#include "examples/store_ranks.hpp"
 
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
@@ -18,15 +19,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
+
+using examples::in_device;
 
 struct Options {
   int ranks = 4;
@@ -107,13 +108,6 @@ __global__ void learn(Job job, std::size_t begin, std::size_t end) {
       if (!done) __nanosleep(100);
     }
   }
-}
-
-template <class T>
-gpusock::DeviceBuffer<T> in_device(gpusock::Context& context, const std::vector<T>& values) {
-  gpusock::DeviceBuffer<T> made(context, std::max<std::size_t>(1, values.size()));
-  made.copy_in(values);
-  return made;
 }
 
 /// Of all ranks.
@@ -230,25 +224,7 @@ class Rank {
 };
 
 int complete(const Options& options) {
-  std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<gpusock::Endpoint> addresses;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    ranks.push_back(std::make_unique<Rank>(options, rank));
-    addresses.push_back(ranks.back()->address);
-  }
-  {
-    std::vector<std::jthread> threads;
-    for (const auto& rank : ranks) {
-      threads.emplace_back([&] {
-        try {
-          rank->run(addresses);
-        } catch (const gpusock::Error& error) {
-          std::cerr << "matrix_completion: " << error.what() << '\n';
-          std::_Exit(gpusock::program::kFailure);  // other ranks may wait for this one
-        }
-      });
-    }
-  }
+  const std::vector<std::unique_ptr<Rank>> ranks = examples::run_ranks<Rank>("matrix_completion", options);
   Outcome all;
   for (const auto& rank : ranks) rank->add_to(all);
   if (!std::isfinite(all.training.rms() + all.test.rms())) {
@@ -285,15 +261,7 @@ int main(int argc, char** argv) {
   arguments.number("--epochs", options.epochs, "How often each rating is learned from", 1, 1 << 20);
   arguments.number("--batch", options.batch, "Of a rank: how many ratings it learns from in a step", 1u, 1u << 24);
   arguments.number("--lr", options.rate, "Learning rate", 1e-6, 1e3);
-  arguments.text("--clock", options.clock, "Which rows a rank may read: bsp, ssp:S or async")
-      .check([](const std::string& text) {
-        try {
-          param_sync::clock_of(text);
-          return std::string();
-        } catch (const gpusock::Error&) {
-          return "'" + text + "' is none of bsp, ssp:S (rows miss at most S pushes of each rank) and async";
-        }
-      });
+  examples::take_clock(arguments, options.clock, "rows");
   arguments.check(gpusock::program::problem_of_environment);
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("matrix_completion", [&] { return complete(options); });

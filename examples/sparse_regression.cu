@@ -4,6 +4,8 @@
 //
 // A sample has a label, 1 or -1, and some features. The loss is the mean of log(1 + exp(-label * (weights . features)))
 // over all samples, plus l1 times the sum of the weights' absolute values.
+#include "examples/store_ranks.hpp"
+
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
@@ -15,14 +17,14 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
+
+using examples::in_device;
 
 /// Lists of entries, one after the other: of each sample its features, or of each feature its samples.
 struct Lists {
@@ -115,13 +117,6 @@ struct View {
   const std::uint32_t* entries;
   const float* values;
 };
-
-template <class T>
-gpusock::DeviceBuffer<T> in_device(gpusock::Context& context, const std::vector<T>& values) {
-  gpusock::DeviceBuffer<T> made(context, values.size());
-  made.copy_in(values);
-  return made;
-}
 
 struct DeviceLists {
   DeviceLists(gpusock::Context& context, const Lists& lists)
@@ -282,25 +277,7 @@ class Rank {
 };
 
 int train(const Options& options) {
-  std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<gpusock::Endpoint> addresses;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    ranks.push_back(std::make_unique<Rank>(options, rank));
-    addresses.push_back(ranks.back()->address);
-  }
-  {
-    std::vector<std::jthread> threads;
-    for (const auto& rank : ranks) {
-      threads.emplace_back([&] {
-        try {
-          rank->run(addresses);
-        } catch (const gpusock::Error& error) {
-          std::cerr << "sparse_regression: " << error.what() << '\n';
-          std::_Exit(gpusock::program::kFailure);  // other ranks may wait for this one
-        }
-      });
-    }
-  }
+  const std::vector<std::unique_ptr<Rank>> ranks = examples::run_ranks<Rank>("sparse_regression", options);
   std::uint64_t gradients = 0, bytes = 0;
   for (const auto& rank : ranks) gradients += rank->pushed_gradients(), bytes += rank->pushed_bytes();
   const std::vector<float> weights = ranks[0]->weights();
@@ -333,15 +310,7 @@ int main(int argc, char** argv) {
   arguments.number("--filter", options.filter,
                    "A weight of 0 has no push of gradients up to so many times l1 / ranks; 0: all are pushed", 0.0,
                    1.0);
-  arguments.text("--clock", options.clock, "Which weights a rank may read: bsp, ssp:S or async")
-      .check([](const std::string& text) {
-        try {
-          param_sync::clock_of(text);
-          return std::string();
-        } catch (const gpusock::Error&) {
-          return "'" + text + "' is none of bsp, ssp:S (weights miss at most S pushes of each rank) and async";
-        }
-      });
+  examples::take_clock(arguments, options.clock, "weights");
   arguments.check(gpusock::program::problem_of_environment);
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("sparse_regression", [&] { return train(options); });
