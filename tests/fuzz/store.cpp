@@ -45,7 +45,7 @@ std::uint64_t words_of_push(const Request& request, const Formats& formats) {
   return request.has_rows() ? request.floats * formats.push_words(kRow) : formats.push_words(kFloats[request.range]);
 }
 
-/// Numbers of rows, or keys, most of which ascend.
+/// Numbers of rows, or keys. Most of them ascend.
 template <class Name>
 std::string names(Input& input, std::uint64_t count) {
   std::string all;

@@ -32,7 +32,7 @@ std::optional<std::vector<std::uint64_t>> numbers_after(std::string_view name, s
 
 std::uint64_t SyncPlan::offset_of(int layer) const {
   if (!by_layer) return 0;
-  // local_steps * layer / layers, of which no product overflows
+  // local_steps * layer / layers. That product may be too large for 64 bits, so it is taken apart.
   const auto number = static_cast<std::uint64_t>(layer), all = static_cast<std::uint64_t>(layers);
   return local_steps / all * number + local_steps % all * number / all;
 }

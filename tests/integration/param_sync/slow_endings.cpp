@@ -1,6 +1,6 @@
-/// @file Is loaded into a program before its libraries (LD_PRELOAD). As if the operating system needed time to free a
-/// process that has ended: whoever waits for one goes on only once somebody has opened the named pipe
-/// SLOW_ENDINGS_GATE to write.
+/// @file Is loaded into a program before its libraries (LD_PRELOAD). It acts as an operating system that needs long to
+/// free a process that has ended: waitpid() returns only when somebody has opened the named pipe SLOW_ENDINGS_GATE to
+/// write.
 
 #include <fcntl.h>
 #include <sys/resource.h>

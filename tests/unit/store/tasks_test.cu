@@ -58,7 +58,7 @@ __global__ void do_tasks(TasksJob job, int ranks) {
     error = param_sync::pull_after(thread, job.store, 0, job.after, job.floats, nullptr, deadline);
     job.floats[0] = 1;
     if (error == 0) error = param_sync::push(thread, job.store, 0, job.floats, deadline);
-    const int ended = error == 0 ? task + 1 : kTasks;  // nobody waits for a rank that has failed
+    const int ended = error == 0 ? task + 1 : kTasks;  // a failed rank must hold up nobody
     param_sync::executor::SystemWord(*job.ended).store(static_cast<std::uint64_t>(ended), cuda::memory_order_relaxed);
   }
   *job.result = error;
