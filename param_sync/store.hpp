@@ -45,6 +45,9 @@ struct StoreOptions {
   /// are no keys. Consistent hashing gives a rank up to 1.5 times as many keys as the mean. Rank r's keys are range
   /// number n + r, where n is how many ranges the store was given.
   std::size_t keys_max = 0;
+  /// Not 0: ranks pass weights on to each other by trees of so many levels below an owner (pull_by_tree.cuh). With Bsp
+  /// and a pull_format of float32.
+  std::uint64_t tree_depth = 0;
   std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
 };
 

@@ -3,6 +3,7 @@
 #include "param_sync/group/connected_group.hpp"
 #include "param_sync/schedule/consistent_hash.hpp"
 #include "param_sync/store/connect.cuh"
+#include "param_sync/store/owners.hpp"
 #include "param_sync/wire/hash.hpp"
 
 #include <algorithm>
@@ -27,24 +28,17 @@ constexpr float kCompensationMax = 1e6f;
 
 [[noreturn]] void refuse_store(const std::string& why) { throw gpusock::Error(EINVAL, "a store: " + why); }
 
-/// Gives each range to the rank that owns the fewest floats so far, the largest ranges first. Each rank's keys follow.
+/// Each range has an owner. Each rank's keys follow.
 std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> initial, const StoreOptions& options,
                                         int ranks) {
+  std::vector<std::uint64_t> floats;
+  floats.reserve(initial.size());
+  for (const std::vector<float>& weights : initial) floats.push_back(weights.size());
+  const std::vector<int> owners = store::owners_of(floats, ranks);
   std::vector<store::RangeInfo> ranges;
   std::uint64_t begin = 0;
-  for (const std::vector<float>& weights : initial) {
-    ranges.push_back({0, begin, weights.size()});
-    begin += weights.size();
-  }
-  std::vector<std::size_t> order(ranges.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return ranges[a].floats > ranges[b].floats; });
-  std::vector<std::uint64_t> floats(static_cast<std::size_t>(ranks));
-  for (const std::size_t range : order) {
-    const auto least = std::min_element(floats.begin(), floats.end());
-    ranges[range].owner = static_cast<std::int32_t>(least - floats.begin());
-    *least += std::max<std::uint64_t>(1, ranges[range].floats);
+  for (std::size_t range = 0; range < floats.size(); begin += floats[range++]) {
+    ranges.push_back({owners[range], begin, floats[range]});
   }
   if (options.keys_max == 0) return ranges;
   const std::uint64_t of_keys = options.keys_max * options.row_floats;
@@ -58,6 +52,7 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
                                    options.row_floats,
                                    options.rows_max,
                                    options.keys_max,
+                                   options.tree_depth,
                                    static_cast<std::uint64_t>(options.push_format),
                                    static_cast<std::uint64_t>(options.pull_format)};
   const std::uint64_t clock = options.clock.index();
@@ -97,10 +92,34 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
   if (!(correction.compensation >= 0 && correction.compensation <= kCompensationMax)) {
     refuse_store("a compensation of " + std::to_string(correction.compensation) + ", which is not from 0 to 1e6");
   }
+  if (options.tree_depth != 0 && !std::holds_alternative<Bsp>(options.clock)) {
+    refuse_store("a tree with another clock than bsp: ranks pass on weights that are the same for all");
+  }
+  if (options.tree_depth != 0 && options.pull_format != WireFormat::float32) {
+    refuse_store("a tree, and a pull_format: ranks pass weights on as float32");
+  }
   if (std::holds_alternative<Bsp>(options.clock) && (correction.divides_by_lag || correction.compensation != 0)) {
     refuse_store("a correction of late pushes: with the clock bsp no push is late");
   }
   return options;
+}
+
+/// Says why a rank has not passed weights on, or taken them.
+std::string describe_tree(const store::Failure& failure) {
+  const bool is_parent = failure.kind == store::FailureKind::parent;
+  const std::string rank = "rank " + std::to_string(failure.rank);
+  const std::string range = "range " + std::to_string(failure.range);
+  if (failure.error == ECANCELED) return "a store: the context of this rank ends";
+  if (failure.error == EBUSY) {
+    return "a store: two groups of threads call pull_by_tree for ranges of one owner at the same time, one of them "
+           "for " +
+           range;
+  }
+  if (failure.error != ETIMEDOUT && failure.error != EAGAIN) {
+    return "a store lost " + rank + (is_parent ? ", which passes on " : ", to which this rank passes on ") + range;
+  }
+  if (is_parent) return "a store: " + rank + " has not passed on " + range + " by the deadline";
+  return "a store: " + rank + " has not taken " + range + ", which this rank passes on, by the deadline";
 }
 
 std::string describe(const store::Failure& failure) {
@@ -127,6 +146,9 @@ std::string describe(const store::Failure& failure) {
       return "a store: " + rank + " has named more keys than this rank has room for: see StoreOptions::keys_max";
     case store::FailureKind::full:
       return "a store: " + rank + " has no room for a key that this rank has named: see StoreOptions::keys_max";
+    case store::FailureKind::parent:
+    case store::FailureKind::child:
+      return describe_tree(failure);
     case store::FailureKind::owner:
       break;
   }
@@ -155,6 +177,8 @@ struct Store::Impl {
         traffic(group.context, ranges.size()),
         named(group.context, ranges.size()),
         sockets(group.context, ranks() * of_pair()),
+        parents(group.context, ranks()),
+        children(group.context, ranks() * ranks()),
         heads(group.context, connections()),
         failing(group.context, 1),
         failed(group.context, 1),
@@ -181,7 +205,9 @@ struct Store::Impl {
         listening(group.context, 1),
         addresses(group.context, ranks()) {
     infos.copy_in(ranges);
-    sockets.copy_in(std::vector<gpusock::Socket>(sockets.size(), -1));
+    for (auto* const some : {&sockets, &parents, &children}) {
+      some->copy_in(std::vector<gpusock::Socket>(some->size(), -1));
+    }
     server_connections.copy_in(std::vector<store::Connection>(server_connections.size()));
     failure[0].what = server_failure[0].what = {};
     set[0] = -1;
@@ -219,6 +245,9 @@ struct Store::Impl {
   /// Connections of a worker to an owner: the last one is for last words.
   std::size_t of_pair() const { return options.connections + 1; }
   std::uint32_t range_count() const { return static_cast<std::uint32_t>(ranges.size()); }
+  store::Tree tree() const {
+    return options.tree_depth == 0 ? store::Tree{} : store::Tree::of_depth(group.nodes, options.tree_depth);
+  }
   bool in_rank_order() const {
     return std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
   }
@@ -320,6 +349,9 @@ struct Store::Impl {
     made.correction = options.correction;
     made.ranges = infos.data();
     made.sockets = sockets.data();
+    made.tree = tree();
+    made.parents = parents.data();
+    made.children = children.data();
     made.clocks = clocks.data();
     made.traffic = traffic.data();
     made.named = named.data();
@@ -359,6 +391,9 @@ struct Store::Impl {
     made.addresses = addresses.data();
     made.sockets = sockets.data();
     made.connections = server_connections.data();
+    made.tree = tree();
+    made.parents = parents.data();
+    made.children = children.data();
     made.timeout_ns = group.options.connect_timeout_ns;
     made.failed = failed.data();
     made.failure = failure.data();
@@ -451,7 +486,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<std::uint64_t> clocks;
   gpusock::DeviceBuffer<StoreTraffic> traffic;
   gpusock::DeviceBuffer<store::NamedRows> named;  // by range
-  gpusock::DeviceBuffer<gpusock::Socket> sockets;
+  gpusock::DeviceBuffer<gpusock::Socket> sockets, parents, children;
   gpusock::DeviceBuffer<store::Head> heads;
   gpusock::DeviceBuffer<std::uint64_t> failing;
   gpusock::DeviceBuffer<std::uint64_t> failed;

@@ -1,6 +1,6 @@
 #pragma once
 /// @file How the ranks of a store connect: each rank, as a worker, connects to the servers of all ranks, also to its
-/// own.
+/// own, and to the ranks that pass weights on to it.
 
 #include "param_sync/store/server.cuh"
 #include "param_sync/wire/connecting.cuh"
@@ -19,6 +19,9 @@ struct Connecting {
   const gpusock::Endpoint* addresses = nullptr;  ///< by rank
   gpusock::Socket* sockets = nullptr;            ///< Worker::sockets
   Connection* connections = nullptr;             ///< of the server: by rank, and then by connection
+  Tree tree;                                     ///< Worker::tree
+  gpusock::Socket* parents = nullptr;            ///< Worker::parents
+  gpusock::Socket* children = nullptr;           ///< Worker::children
   std::uint64_t timeout_ns = 0;
   std::uint64_t* failed = nullptr;
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
@@ -29,9 +32,10 @@ __device__ inline bool fail(const Connecting& all, const Failure& what) {
   return false;
 }
 
-/// Connects to a rank's server. All listen before they tell their ports, so one that refuses has ended. One that has
-/// too many callers may disconnect some: they try again. Returns false if it cannot connect. One thread.
-__device__ inline bool connect_to(const Connecting& all, int owner, int connection, gpusock::Deadline deadline) {
+/// Connects to a rank, and stores the socket. All listen before they tell their ports, so one that refuses has ended.
+/// One that has too many callers may disconnect some: they try again. Returns false if it cannot connect. One thread.
+__device__ inline bool connect_to(const Connecting& all, int owner, int connection, gpusock::Socket& made,
+                                  gpusock::Deadline deadline) {
   constexpr int kAttempts = 20;
   constexpr unsigned kPauseNs = 10'000'000;
   Hello ours = all.hello, theirs;
@@ -40,7 +44,7 @@ __device__ inline bool connect_to(const Connecting& all, int owner, int connecti
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const gpusock::Socket socket = all.net.connect(gpusock::this_thread(), all.addresses[owner], deadline);
     error = socket < 0 ? socket : exchange_hellos(all.net, socket, ours, theirs, deadline);
-    if (error == 0) SharedSocket(all.sockets[connection * all.ranks + owner]).set(socket);
+    if (error == 0) SharedSocket(made).set(socket);
     if (error != 0 && socket >= 0) all.net.close(gpusock::this_thread(), socket);
     if (error != -ECONNRESET || has_failed(*all.failed)) break;
     __nanosleep(kPauseNs);
@@ -50,10 +54,32 @@ __device__ inline bool connect_to(const Connecting& all, int owner, int connecti
   return fail(all, {FailureKind::mismatch, owner, EPROTO});
 }
 
-/// The first connection that has not come yet, or -1. One thread.
+/// Connects to all servers, and to the ranks that pass weights on to this one. Returns false if it cannot connect. One
+/// thread.
+__device__ inline bool connect_to_all(const Connecting& all, gpusock::Deadline deadline) {
+  for (int i = 0; i < all.ranks * all.of_pair; ++i) {
+    if (!connect_to(all, i % all.ranks, i / all.ranks, all.sockets[i], deadline)) return false;
+  }
+  for (int owner = 0; owner < all.ranks; ++owner) {
+    if (!all.tree.is_sent(owner, all.hello.rank)) continue;
+    const int parent = all.tree.parent_of(owner, all.hello.rank);
+    if (!connect_to(all, parent, all.of_pair + owner, all.parents[owner], deadline)) return false;
+  }
+  return true;
+}
+
+/// True if this rank passes an owner's weights on to a rank.
+__device__ inline bool passes_on(const Connecting& all, int owner, int rank) {
+  return all.tree.is_sent(owner, rank) && all.tree.parent_of(owner, rank) == all.hello.rank;
+}
+
+/// The rank of the first connection that has not come yet, or -1. One thread.
 __device__ inline int first_missing(const Connecting& all) {
   for (int i = 0; i < all.ranks * all.of_pair; ++i) {
-    if (all.connections[i].socket < 0) return i;
+    if (all.connections[i].socket < 0) return i / all.of_pair;
+  }
+  for (int i = 0; i < all.ranks * all.ranks; ++i) {
+    if (all.children[i] < 0 && passes_on(all, i / all.ranks, i % all.ranks)) return i % all.ranks;
   }
   return -1;
 }
@@ -65,8 +91,15 @@ __device__ inline bool take(const Connecting& all, gpusock::Socket socket, const
   const bool known = theirs.magic == Hello::kMagic && theirs.rank >= 0 && theirs.rank < all.ranks;
   if (known) send_hello(all.net, socket, all.hello, deadline);
   const bool agrees = known && theirs.settings == all.hello.settings && theirs.connection >= 0 &&
-                      theirs.connection < all.of_pair;
-  if (agrees) {
+                      theirs.connection < all.of_pair + all.ranks;
+  const int owner = agrees ? theirs.connection - all.of_pair : -1;
+  if (owner >= 0) {
+    gpusock::Socket& child = all.children[owner * all.ranks + theirs.rank];
+    if (passes_on(all, owner, theirs.rank) && child < 0) {
+      child = socket;
+      return true;
+    }
+  } else if (agrees) {
     Connection& connection = all.connections[theirs.rank * all.of_pair + theirs.connection];
     if (connection.socket < 0) {
       connection.rank = theirs.rank;
@@ -104,7 +137,7 @@ __device__ inline void accept_all(const Connecting& all, gpusock::Deadline deadl
     Hello theirs;
     const gpusock::Socket socket = next_caller(
         greetings, theirs, deadline, [&] { return goes_on(all); }, [] { return false; });
-    if (socket < 0) fail(all, {FailureKind::accept, missing / all.of_pair, -socket});
+    if (socket < 0) fail(all, {FailureKind::accept, missing, -socket});
     if (socket < 0 || !take(all, socket, theirs, deadline)) return;
   }
 }
@@ -118,9 +151,7 @@ __device__ inline void close_listener(const Connecting& all) {
 static __global__ void connect_all(Connecting all) {
   const auto deadline = gpusock::Deadline::after_ns(all.timeout_ns);
   if (blockIdx.x == 0) {
-    for (int i = 0; i < all.ranks * all.of_pair; ++i) {
-      if (!connect_to(all, i % all.ranks, i / all.ranks, deadline)) return;
-    }
+    connect_to_all(all, deadline);
   } else {
     *all.set = all.net.open_set(gpusock::this_thread());
     accept_all(all, deadline);
@@ -128,17 +159,24 @@ static __global__ void connect_all(Connecting all) {
   }
 }
 
+/// Closes a socket, if there is one. One thread.
+__device__ inline void close(const Connecting& all, gpusock::Socket& socket) {
+  if (socket >= 0) all.net.close(gpusock::this_thread(), socket);
+  socket = -1;
+}
+
 /// Closes what connect_all() has opened. Runs as one block of one thread, when no other kernel uses it.
 static __global__ void disconnect_all(Connecting all) {
   const auto thread = gpusock::this_thread();
   close_listener(all);
   for (int i = 0; i < all.ranks * all.of_pair; ++i) {
-    if (all.sockets[i] >= 0) all.net.close(thread, all.sockets[i]);
-    all.sockets[i] = -1;
+    close(all, all.sockets[i]);
     Connection& connection = all.connections[i];
     if (connection.socket >= 0 && connection.phase != Phase::gone) all.net.close(thread, connection.socket);
     connection.socket = -1;
   }
+  for (int i = 0; i < all.ranks; ++i) close(all, all.parents[i]);
+  for (int i = 0; i < all.ranks * all.ranks; ++i) close(all, all.children[i]);
   if (*all.set >= 0) all.net.close_set(thread, *all.set);
   *all.set = -1;
 }

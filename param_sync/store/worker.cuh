@@ -10,6 +10,7 @@
 #include "param_sync/store/clock/clock.hpp"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/messages.hpp"
+#include "param_sync/store/tree.hpp"
 #include "param_sync/update/sgd.hpp"
 #include "param_sync/wire/failure_record.cuh"
 
@@ -36,7 +37,9 @@ enum class FailureKind : std::int32_t {
   failed,    ///< the rank has failed, and has told that it does not know why
   request,   ///< the rank has sent a request that no worker sends
   keys,      ///< the rank has named more keys than a range has room for
-  full       ///< the rank, which owns keys, has no room for another one
+  full,      ///< the rank, which owns keys, has no room for another one
+  parent,    ///< the rank, which passes a range on to this one, is lost or late
+  child      ///< likewise, to which this one passes a range on
 };
 
 /// Why a store has failed.
@@ -117,26 +120,29 @@ struct KeyOwners {
 
 /// What kernels need, in device memory. Pointers point to device memory, unless their comment says otherwise.
 struct Worker {
-  gpusock::Net net;                             ///< the context's sockets
-  std::int32_t rank = 0;                        ///< this rank
-  std::int32_t ranks = 1;                       ///< how many ranks there are
-  std::uint32_t connections = 1;                ///< to each owner
-  std::uint32_t range_count = 0;                ///< how many ranges there are
-  std::uint64_t row_floats = 1;                 ///< floats of a row
-  WireFormat push_format = {};                  ///< how floats are sent
-  WireFormat pull_format = {};                  ///< how they are received
-  ChosenClock<AnyClock> clock;                  ///< which version a read needs
-  Sgd update;                                   ///< what an owner does with a push
-  Correction correction;                        ///< of pushes that are late
-  const RangeInfo* ranges = nullptr;            ///< all ranges
-  const gpusock::Socket* sockets = nullptr;     ///< by connection_of()
-  std::uint64_t* clocks = nullptr;              ///< by range: how many pushes this rank has made
-  StoreTraffic* traffic = nullptr;              ///< by range
-  NamedRows* named = nullptr;                   ///< by range
-  KeyOwners keys;                               ///< see there
-  Head* heads = nullptr;                        ///< by connection_of()
-  const gpusock::Socket* words_to = nullptr;    ///< by rank: where this rank says last words
-  std::uint64_t* spoken = nullptr;              ///< by rank: not 0 once this rank says its last word to it
+  gpusock::Net net;                           ///< the context's sockets
+  std::int32_t rank = 0;                      ///< this rank
+  std::int32_t ranks = 1;                     ///< how many ranks there are
+  std::uint32_t connections = 1;              ///< to each owner
+  std::uint32_t range_count = 0;              ///< how many ranges there are
+  std::uint64_t row_floats = 1;               ///< floats of a row
+  WireFormat push_format = {};                ///< how floats are sent
+  WireFormat pull_format = {};                ///< how they are received
+  ChosenClock<AnyClock> clock;                ///< which version a read needs
+  Sgd update;                                 ///< what an owner does with a push
+  Correction correction;                      ///< of pushes that are late
+  const RangeInfo* ranges = nullptr;          ///< all ranges
+  const gpusock::Socket* sockets = nullptr;   ///< by connection_of()
+  Tree tree;                                  ///< by which ranks pass weights on
+  const gpusock::Socket* parents = nullptr;   ///< by owner: where its weights come from, if it is not the owner itself
+  const gpusock::Socket* children = nullptr;  ///< by owner and rank: where its weights are passed on
+  std::uint64_t* clocks = nullptr;            ///< by range: how many pushes this rank has made
+  StoreTraffic* traffic = nullptr;            ///< by range
+  NamedRows* named = nullptr;                 ///< by range
+  KeyOwners keys;                             ///< see there
+  Head* heads = nullptr;                      ///< by connection_of()
+  const gpusock::Socket* words_to = nullptr;  ///< by rank: where this rank says last words
+  std::uint64_t* spoken = nullptr;            ///< by rank: not 0 once this rank says its last word to it
   const gpusock::Socket* words_from = nullptr;  ///< by rank: where they come from
   std::uint64_t* failing = nullptr;             ///< not 0 once a thread looks for the lost rank
   std::uint64_t* failed = nullptr;              ///< not 0 once a call has failed
@@ -216,6 +222,16 @@ __device__ __noinline__ inline void fail(const Worker& worker, const Failure& wh
   speak(worker, found);
   for (std::uint32_t i = 0; i < worker.connections * static_cast<std::uint32_t>(worker.ranks); ++i) {
     worker.net.shutdown(gpusock::this_thread(), worker.sockets[i], gpusock::Shutdown::both);
+  }
+  const int of_trees = worker.tree.fanout == 0 ? 0 : worker.ranks;
+  for (int owner = 0; owner < of_trees; ++owner) {
+    if (worker.parents[owner] >= 0) {
+      worker.net.shutdown(gpusock::this_thread(), worker.parents[owner], gpusock::Shutdown::both);
+    }
+    for (int rank = 0; rank < worker.ranks; ++rank) {
+      const gpusock::Socket child = worker.children[owner * worker.ranks + rank];
+      if (child >= 0) worker.net.shutdown(gpusock::this_thread(), child, gpusock::Shutdown::both);
+    }
   }
 }
 

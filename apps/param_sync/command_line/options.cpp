@@ -165,13 +165,15 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       "--budget-order", config.budget_order, {std::begin(kBudgetOrders), std::end(kBudgetOrders)},
       "Which changes a budget sends first; random ones, and oldest (floats take turns), are there to compare");
   arguments
-      .text("--sync", config.sync,
-            "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-            "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
-            "(after a step M nodes push and pull, by turns) or pipeline:D "
-            "(weights are D steps old); or every:X, in which nodes average their weights after X steps, or "
-            "streaming:X,T, in "
-            "which they do so layer by layer, and go on for T steps meanwhile (docs/stores.md)")
+      .text(
+          "--sync", config.sync,
+          "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
+          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
+          "(after a step M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass "
+          "weights on, up to D times, and each time they are a step older); or every:X, in which nodes average their "
+          "weights after X steps, or "
+          "streaming:X,T, in "
+          "which they do so layer by layer, and go on for T steps meanwhile (docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
   arguments
@@ -309,6 +311,9 @@ std::string problem_of_sync(const Config& config) {
   if (!config.outer.empty() && !sync.averages()) return "--outer needs --sync every:X or streaming:X,T";
   if (!config.codec.empty() && config.sync.empty()) return "--codec needs --sync";
   if (!config.codec.empty() && config.serial) return "--serial sends nothing, so it takes no --codec";
+  if (sync.tree_depth != 0 && store_codec_of(config.codec).pull != WireFormat::float32) {
+    return "--sync tree:D passes weights on as fp32: give --codec PUSH alone";
+  }
   if (!config.error_feedback && !store_codec_of(config.codec).chooses()) {
     return "--no-error-feedback needs --codec top:... or random:...";
   }
@@ -325,7 +330,7 @@ std::string problem_of_sync(const Config& config) {
     if (given) return fmt::format("--sync and {} exclude each other: give one of them", option);
   }
   if (!config.history_file.empty() && config.serial && sync.depth != 0) {
-    return "--serial has no --history of a pipeline: there nodes read old versions, and not from a store";
+    return "--serial has no --history of a pipeline or a tree: there nodes read old versions, and not from a store";
   }
   if (!config.history_file.empty() && config.launch) {
     return "--history is not for nodes that a launcher starts: each would write the same file";

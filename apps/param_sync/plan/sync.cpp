@@ -55,6 +55,10 @@ SyncPlan SyncPlan::of_run(int nodes, int layers_of_model, std::uint64_t seed, st
   SyncPlan plan = *this;
   plan.layers = layers_of_model;
   plan.steps = steps_of_run;
+  if (tree_depth != 0) {
+    plan.tree = store::Tree::of_depth(nodes, tree_depth);
+    plan.tree_depth = static_cast<std::uint64_t>(plan.tree.lag_max());
+  }
   if (slots.count == 0) return plan;
   if (slots.count > static_cast<std::uint64_t>(nodes)) {
     throw gpusock::Error(EINVAL, "--sync slots:" + std::to_string(slots.count) +
@@ -98,6 +102,12 @@ SyncPlan sync_of(std::string_view text) {
     plan.depth = depth->front();
     return plan;
   }
+  if (const auto levels = numbers_after("tree:", text);
+      levels && levels->size() == 1 && levels->front() <= SyncPlan::kDepthMax) {
+    plan.tree_depth = levels->front();
+    plan.depth = 1;
+    return plan;
+  }
   try {
     plan.clock = clock_of(text);
     return plan;
@@ -112,7 +122,8 @@ SyncPlan sync_of(std::string_view text) {
           "multiple of PUSH), slots:M (after a step M nodes push their changes and pull weights, by turns), pipeline:D "
           "(weights are D steps old, from 1 to " +
           std::to_string(SyncPlan::kDepthMax) +
-          "), every:X (nodes average their weights after X steps), and "
+          "), tree:D (likewise, as nodes pass them on by trees of at most D levels), every:X (nodes average their "
+          "weights after X steps), and "
           "streaming:X,T (each layer after X steps of its own, and nodes take the "
           "average T steps later, less than X)");
 }

@@ -3,8 +3,10 @@
 /// compute with.
 
 #include "param_sync/store/clock/clock.hpp"
+#include "param_sync/store/tree.hpp"
 #include "plan/slots.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -29,6 +31,9 @@ struct SyncPlan {
   /// A step computes with the weights of so many steps before, and does not wait for newer ones.
   std::uint64_t depth = 0;
   Slots slots;  ///< after which steps a node pushes its change
+  /// Not 0: nodes pass weights on by trees of so many levels, and compute with weights as old as their place is deep.
+  std::uint64_t tree_depth = 0;
+  store::Tree tree;  ///< these trees, in a run
   /// Layers are exchanged at different steps, as fragments of Streaming DiLoCo are.
   bool by_layer = false;
   /// With `by_layer`: steps that a node makes between a push of a layer and taking what came of it. Less than
@@ -49,11 +54,16 @@ struct SyncPlan {
   std::uint64_t arrived_before(std::uint64_t step, const RankLayer& of) const {
     return exchanges_before(step < overlap ? 0 : step - overlap, of);
   }
-  /// The version of the weights that a step computes with.
+  /// The version of the weights that a step computes with. With trees those of an owner are as old as lag_of() says.
   std::uint64_t version_of(std::uint64_t step, const RankLayer& of) const {
     const std::uint64_t newest = arrived_before(step, of);
     return newest < depth ? 0 : newest - depth;
   }
+  /// By how many exchanges the weights lag that a rank computes with, of the parameters of an owner.
+  std::uint64_t lag_of(int owner, int rank) const {
+    return tree_depth == 0 ? depth : static_cast<std::uint64_t>(tree.lag_of(owner, rank));
+  }
+  std::uint64_t lag_max() const { return std::max(depth, tree_depth); }
   /// How many versions of the weights, and of the gradients, a node has at a time.
   std::uint64_t versions() const { return depth + 1; }
   /// True if a rank's layer is exchanged after the step.
@@ -78,8 +88,8 @@ struct SyncPlan {
   std::uint64_t offset_of(int layer) const;
 };
 
-/// Returns what --sync says: a clock of stores, "every:X", "streaming:X,T", "downpour:PUSH,PULL", "slots:M" or
-/// "pipeline:D". Throws gpusock::Error (EINVAL).
+/// Returns what --sync says: a clock of stores, "every:X", "streaming:X,T", "downpour:PUSH,PULL", "slots:M",
+/// "pipeline:D" or "tree:D". Throws gpusock::Error (EINVAL).
 SyncPlan sync_of(std::string_view text);
 
 }  // namespace param_sync

@@ -33,7 +33,10 @@ struct NodeMemory {
         failed(context, 1),
         failure(context, 1),
         stop(context, 1) {
-    weights.copy_in(initial_weights(plan.layout, config.seed));
+    const std::vector<float> initial = initial_weights(plan.layout, config.seed);
+    // With trees weights stay the initial ones until others have come that far down.
+    const std::uint64_t copies = plan.sync.tree_depth == 0 ? 1 : versions;
+    for (std::uint64_t version = 0; version < copies; ++version) weights.copy_in(initial, version * parameters);
   }
 
   /// Returns a state with the pointers to this memory. The caller fills in the other members.

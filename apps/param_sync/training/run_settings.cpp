@@ -24,13 +24,10 @@ std::uint64_t code_of(const StoreCodec& codec) {
 std::uint64_t code_of(const Plan& plan) {
   const SyncPlan& sync = plan.sync;
   const Ssp* const ssp = std::get_if<Ssp>(&sync.clock);
-  const std::uint64_t parts[] = {sync.clock.index(),
-                                 ssp == nullptr ? 0 : ssp->staleness,
-                                 sync.local_steps,
-                                 sync.pull_every,
-                                 sync.depth,
-                                 sync.slots.count,
-                                 sync.by_layer ? 1u : 0u,
+  const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness,
+                                 sync.local_steps,   sync.pull_every,
+                                 sync.depth,         sync.tree_depth,
+                                 sync.slots.count,   sync.by_layer ? 1u : 0u,
                                  sync.overlap};
   const float of_owners[] = {plan.owners.learning_rate,
                              plan.owners.momentum,

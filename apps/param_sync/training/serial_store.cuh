@@ -8,6 +8,7 @@
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
 #include "plan/delays.hpp"
+#include "plan/store_ranges.hpp"
 #include "training/serial_model.cuh"
 
 #include <algorithm>
@@ -84,14 +85,18 @@ class SerialStore final : public SerialRun {
         states_(model.context, of_ranks(plan.owners.kStateFloats)),
         squares_(model.context, parameters()),
         gradients_(model.context, of_ranks(versions())),
-        scratch_(model.context, alone() ? parameters() : 1),
+        scratch_(model.context, alone() || by_tree() ? parameters() : 1),
         own_(model.context, of_ranks(has_own() ? 1 : 0)),
         bases_(model.context, of_ranks(alone() ? 1 : 0)),
         own_states_(model.context, of_ranks(alone() ? state_floats(plan.update) : 0)) {
     weights_.copy_in(initial_weights(plan.layout, config.seed));
-    if (!sync_.by_layer) parts_.push_back(part_of(clock, 0, 0, parameters()));
+    if (!sync_.by_layer && !by_tree()) parts_.push_back(part_of(clock, {0, {0, parameters()}}));
     for (int layer = 0; sync_.by_layer && layer < plan.layout.size(); ++layer) {
-      parts_.push_back(part_of(clock, layer, plan.layout[layer].offset, plan.layout[layer].parameters()));
+      const Layer& at = plan.layout[layer];
+      parts_.push_back(part_of(clock, {layer, {at.offset, at.offset + at.parameters()}}));
+    }
+    if (by_tree()) {
+      for (const StoreRange& range : store_ranges(plan.layout, config.nodes)) parts_.push_back(part_of(clock, range));
     }
     for (int rank = 0; rank < config_.nodes; ++rank) begin_step(rank);
   }
@@ -108,6 +113,7 @@ class SerialStore final : public SerialRun {
   }
 
   const float* newest() const override {
+    if (by_tree() && ranks_[0].steps != plan_.steps) return passed_on_to_first();
     return alone() && ranks_[0].steps != plan_.steps ? own(0) : version(parts_[0].version);
   }
 
@@ -152,6 +158,7 @@ class SerialStore final : public SerialRun {
   /// Parameters that are exchanged together: a range of the store.
   struct Part {
     int layer = 0;  ///< the first one of its layers
+    int owner = 0;  ///< with trees
     std::uint32_t begin = 0, count = 0;
     std::vector<std::uint64_t> received, contained;  ///< see RangeClocks
     store::RangeClocks<Clock> clocks;
@@ -166,10 +173,11 @@ class SerialStore final : public SerialRun {
   std::size_t of_ranks(std::uint64_t copies) const {
     return std::max<std::size_t>(1, ranks_.size() * parameters() * copies);
   }
-  std::uint64_t versions() const { return sync_.versions(); }
+  std::uint64_t versions() const { return sync_.lag_max() + 1; }
+  bool by_tree() const { return sync_.tree_depth != 0; }
   bool alone() const { return sync_.local_steps != 0; }
   /// True if ranks have copies of the weights. With Bsp they read a version that stays until all have computed.
-  bool has_own() const { return alone() || !Clock::kInRankOrder; }
+  bool has_own() const { return alone() || by_tree() || !Clock::kInRankOrder; }
 
   float* of_rank(const gpusock::DeviceBuffer<float>& all, int rank, std::uint64_t copies = 1) const {
     return all.data() + static_cast<std::size_t>(rank) * parameters() * copies;
@@ -183,16 +191,35 @@ class SerialStore final : public SerialRun {
   }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  Part part_of(const Clock& clock, int layer, std::uint32_t begin, std::uint32_t count) const {
+  Part part_of(const Clock& clock, const StoreRange& range) const {
     Part part;
-    part.layer = layer;
-    part.begin = begin;
-    part.count = count;
+    part.layer = range.layer;
+    part.owner = range.owner;
+    part.begin = range.parameters.begin;
+    part.count = range.parameters.size();
     part.received.resize(ranks_.size());
     part.contained.resize(ranks_.size());
     part.clocks = {clock, part.received.data(), part.contained.data(), config_.nodes};
     part.ranks.resize(ranks_.size());
     return part;
+  }
+
+  /// The version of a part that a rank computes its next step with.
+  std::uint64_t wanted(int rank, const Part& part) const {
+    const std::uint64_t step = ranks_[static_cast<std::size_t>(rank)].steps;
+    if (!by_tree()) return sync_.version_of(step, part.of(rank));
+    const std::uint64_t lag = sync_.lag_of(part.owner, rank);
+    return step < lag ? 0 : step - lag;
+  }
+
+  /// The weights that rank 0 has when all have made as many pushes: each owner's as they have come down its tree.
+  const float* passed_on_to_first() const {
+    for (const Part& part : parts_) {
+      const std::uint64_t levels = sync_.lag_of(part.owner, 0) - 1;
+      const std::uint64_t come = part.version < levels ? 0 : part.version - levels;
+      model_.launch(copy_parameters, part.count, version(come) + part.begin, scratch_.data() + part.begin);
+    }
+    return scratch_.data();
   }
 
   /// True if a rank pulls a part before its next step.
@@ -210,7 +237,7 @@ class SerialStore final : public SerialRun {
     Rank& of = at(rank);
     if (of.steps == plan_.steps) return;
     of.waits = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-      return reads(rank, part) && !part.clocks.may_read(rank, sync_.version_of(of.steps, part.of(rank)));
+      return reads(rank, part) && !part.clocks.may_read(rank, wanted(rank, part));
     });
     if (of.waits) return;
     for (Part& part : parts_) {
@@ -224,8 +251,8 @@ class SerialStore final : public SerialRun {
 
   void read(int rank, Part& part) {
     const RankLayer of = part.of(rank);
-    const std::uint64_t wanted = sync_.version_of(at(rank).steps, of);
-    const float* const newest = version(part.version) + part.begin;
+    const std::uint64_t number = wanted(rank, part);
+    const float* const newest = version(by_tree() ? number : part.version) + part.begin;
     if (comes_late(rank)) {
       model_.launch(copy_parameters, part.count, newest, of_rank(bases_, rank) + part.begin);
       model_.launch(take_late_average, part.count, newest, own(rank) + part.begin);
@@ -233,10 +260,10 @@ class SerialStore final : public SerialRun {
       model_.launch(copy_parameters, part.count, newest, own(rank) + part.begin);
     }
     part.ranks[static_cast<std::size_t>(rank)].read_of_others = part.clocks.of_others(rank);
-    count_lags(rank, part, sync_.exchanges_before(at(rank).steps, of), wanted);
+    count_lags(rank, part, sync_.exchanges_before(at(rank).steps, of), number);
     if (config_.history_file.empty()) return;
     StoreEvent& event = at(rank).history.emplace_back();
-    event.clock = wanted;
+    event.clock = number;
     event.begin = part.begin;
     event.end = part.begin + part.count;
     event.seen = part.contained;

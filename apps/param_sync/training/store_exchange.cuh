@@ -3,6 +3,7 @@
 /// compute by the words of param_sync/executor/exchange_words.cuh, as lanes of schedules do.
 
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/pull_by_tree.cuh"
 #include "param_sync/push_chosen.cuh"
 #include "param_sync/store.cuh"
 #include "training/state.cuh"
@@ -46,6 +47,7 @@ struct StoreMoves {
   std::uint64_t versions = 1;             ///< see NodeMemory
   std::uint64_t parameters = 0;           ///< floats from a version to the next one
   std::uint64_t pull_every = 1;           ///< see SyncPlan
+  bool by_tree = false;                   ///< nodes pass weights on, but for the last ones
   std::uint64_t timeout_ns = 0;  ///< of a push and of a pull; and how long a slower rank may push nothing at the end
 };
 
@@ -169,7 +171,7 @@ class OwnersMoves {
 
   __device__ bool pull_part(const StorePart& part, std::uint64_t clock) {
     const bool pulls = clock % moves_.pull_every == 0;
-    if (pulls && !pull_once(part, clock)) return false;
+    if (pulls && !(moves_.by_tree ? pull_passed_on(part, clock) : pull_once(part, clock))) return false;
     if (pulls && threadIdx.x == 0) count_lags(clock);
     return publish(part, clock);
   }
@@ -177,6 +179,12 @@ class OwnersMoves {
   __device__ bool pull_once(const StorePart& part, std::uint64_t clock) {
     float* const weights = of_version(node_.weights, clock) + part.begin;
     return succeeded(pull(block_, moves_.store, part.range, weights, seen_, deadline()));
+  }
+
+  __device__ bool pull_passed_on(const StorePart& part, std::uint64_t clock) {
+    const float* const before = of_version(node_.weights, clock - 1) + part.begin;
+    float* const weights = of_version(node_.weights, clock) + part.begin;
+    return succeeded(pull_by_tree(block_, moves_.store, part.range, before, weights, seen_, deadline()));
   }
 
   /// The weights that the training ends with contain all pushes of all ranks. Ranks that are slower may take any time,

@@ -43,7 +43,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       changes(context, plan.sync.by_layer ? plan.layout.parameters() : 1),
       words(context, plan.layout.layers.size()),
       blocks(context, plan.layout.layers.size()),
-      parts(context, range_count()),
+      parts(context, ranges.size()),
       first_parts(context, static_cast<std::size_t>(run.nodes) + 1),
       of_owners(context, static_cast<std::size_t>(run.nodes)),
       withheld(context, chosen_floats()),
@@ -170,27 +170,14 @@ void StoreNode::compare_settings() {
   }
 }
 
-/// The parameters of the layer that are in one of its ranges, counted in the whole model.
-Range StoreNode::part_of(int layer, int part) const {
-  const Layer& at = plan.layout[layer];
-  const auto border = [&](int i) {
-    return static_cast<std::uint32_t>(std::uint64_t{at.parameters()} * static_cast<std::uint64_t>(i) /
-                                      static_cast<std::uint64_t>(config.nodes));
-  };
-  return {at.offset + border(part), at.offset + border(part + 1)};
-}
-
 /// Makes the store, and notes which rank owns what. Memory is made before any node has kernels that wait for others: a
 /// GPU makes none while such a kernel of another node of this process runs.
 void StoreNode::make_store() {
   const std::vector<float> all = initial_weights(plan.layout, config.seed);
   std::vector<std::vector<float>> initial;
-  initial.reserve(range_count());
-  for (int layer = 0; layer < plan.layout.size(); ++layer) {
-    for (int part = 0; part < config.nodes; ++part) {
-      const Range range = part_of(layer, part);
-      initial.emplace_back(all.begin() + range.begin, all.begin() + range.end);
-    }
+  initial.reserve(ranges.size());
+  for (const StoreRange& range : ranges) {
+    initial.emplace_back(all.begin() + range.parameters.begin, all.begin() + range.parameters.end);
   }
   StoreOptions options;
   options.clock = plan.sync.clock;
@@ -199,19 +186,20 @@ void StoreNode::make_store() {
   options.push_format = plan.codec.push;
   options.pull_format = plan.codec.pull;
   if (plan.codec.chooses()) options.rows_max = plan.layout.parameters();  // of a range at most all
+  options.tree_depth = plan.sync.tree_depth;
   options.history_events = history_events(config, plan);
   store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;
-  by_owner.reserve(range_count());
+  by_owner.reserve(ranges.size());
   std::vector<std::uint32_t> first{0};
   for (int owner = 0; owner < config.nodes; ++owner) {
-    for (std::uint32_t range = 0; range < range_count(); ++range) {
-      if (store->owner(range) != owner) continue;
-      const int layer = static_cast<int>(range) / config.nodes, part = static_cast<int>(range) % config.nodes;
-      const Range in_model = part_of(layer, part);
-      const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(in_model.size());
-      const std::uint64_t exchanges = plan.sync.exchanges_before(plan.steps, own(layer));
-      by_owner.push_back({range, layer, in_model.begin, in_model.size(), pushed, exchanges});
+    for (std::uint32_t number = 0; number < ranges.size(); ++number) {
+      const StoreRange& range = ranges[number];
+      if (range.owner != owner) continue;
+      const std::uint32_t floats = range.parameters.size();
+      const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(floats);
+      const std::uint64_t exchanges = plan.sync.exchanges_before(plan.steps, own(range.layer));
+      by_owner.push_back({number, range.layer, range.parameters.begin, floats, pushed, exchanges});
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
@@ -237,6 +225,7 @@ void StoreNode::launch_residents() {
   moves.versions = memory.versions;
   moves.parameters = memory.parameters;
   moves.pull_every = plan.sync.pull_every;
+  moves.by_tree = plan.sync.tree_depth != 0;
   moves.timeout_ns = ns_of(config.timeout_s);
   gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
                   exchange_through_store, moving_state(), moves);
@@ -334,11 +323,9 @@ std::string StoreNode::reason() {
 
 void StoreNode::add_traffic(Progress& now) const {
   std::uint64_t pushed = 0, pulled = 0;  // words
-  for (int layer = 0; layer < plan.layout.size(); ++layer) {
-    for (int part = 0; part < config.nodes; ++part) {
-      pushed += plan.codec.words_of_push(part_of(layer, part).size());
-      pulled += codec::words_of(plan.codec.pull, part_of(layer, part).size());
-    }
+  for (const StoreRange& range : ranges) {
+    pushed += plan.codec.words_of_push(range.parameters.size());
+    pulled += codec::words_of(plan.codec.pull, range.parameters.size());
   }
   const std::uint64_t steps = std::max<std::uint64_t>(1, plan.sync.local_steps);
   now.pushed_per_step = pushed * sizeof(std::uint32_t) / steps;
@@ -354,7 +341,7 @@ void StoreNode::finish(NodeReport& report) {
   report.layers.resize(words.size());
   const std::vector<StoreTraffic> moved = store->traffic();
   for (std::size_t range = 0; range < moved.size(); ++range) {
-    LayerTraffic& layer = report.layers[range / static_cast<std::size_t>(config.nodes)];
+    LayerTraffic& layer = report.layers[static_cast<std::size_t>(ranges[range].layer)];
     layer.pushed_bytes += moved[range].pushed_bytes;
     layer.pulled_bytes += moved[range].pulled_bytes;
   }

@@ -8,6 +8,7 @@
 
 #include "param_sync/group.hpp"
 #include "param_sync/store.hpp"
+#include "plan/store_ranges.hpp"
 #include "training/node_impl.cuh"
 #include "training/local_steps.cuh"
 #include "training/store_exchange.cuh"
@@ -39,8 +40,6 @@ class StoreNode final : public Node::Impl {
 
  private:
   std::size_t chosen_floats() const { return plan.codec.chooses() ? plan.layout.parameters() : 1; }
-  std::size_t range_count() const { return plan.layout.layers.size() * static_cast<std::size_t>(config.nodes); }
-  Range part_of(int layer, int part) const;
   void compare_settings();
   void make_store();
   LayerParameters parameters_of(int layer) const;
@@ -58,6 +57,7 @@ class StoreNode final : public Node::Impl {
   std::string reason();
   void end_kernels() noexcept;
 
+  std::vector<StoreRange> ranges = store_ranges(plan.layout, config.nodes);
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
   gpusock::DeviceBuffer<float> average;                  ///< the weights that a node sets out from, if it trains alone

@@ -1,4 +1,5 @@
 """What param_sync promises of --sync: gradients go through a store. Run by ctest."""
+import collections
 import itertools
 import json
 import os
@@ -121,6 +122,27 @@ class Sync(Runs):
                     self.assertEqual(report[what], serial[what], (nodes, depth, link, what))
                 self.assertEqual((report["staleness"], serial["staleness"]), (depth, depth) if nodes != 1 else (0, 0))
         self.assertEqual(len({results(*SMALL, "--serial", *sync)["weights_hash"] for sync in ((), ("--sync", "pipeline:1"), ("--sync", "pipeline:2"))}), 3)
+
+    def test_trees_equal_serial(self):
+        """Each range's weights are as old as the node's place in its owner's tree is deep, and the lags say so."""
+        for nodes, depth, deepest in ((1, 2, 1), (2, 3, 1), (4, 2, 2), (4, 16, 3)):
+            sync = ("--nodes", nodes, "--sync", f"tree:{depth}", "--momentum", 0.3)
+            serial = results(*SMALL, *sync, "--serial")
+            delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
+            self.assertEqual(delayed["weights_hash"], serial["weights_hash"])
+            for link in ("p2p", "tcp"):
+                report = results(*SMALL, *sync, "--in-process", "--link", link)
+                for what in ("weights_hash", "losses", "accuracies"):
+                    self.assertEqual(report[what], serial[what], (nodes, depth, link, what))
+                self.assertEqual((report["staleness"], serial["staleness"]), (deepest, deepest) if nodes != 1 else (0, 0))
+            if depth != 16:
+                continue
+            ranges, reads = 3, report["steps"] - 1  # of each owner; a chain: one owner's weights are a step old, and its neighbour's, ...
+            lags = collections.Counter(min(clock + 1, max(1, level)) for level in range(4) for clock in range(1, reads + 1) for _ in range(ranges * (nodes - 1)))
+            for node in report["node_reports"]:
+                self.assertEqual(node["staleness"], [lags[lag] for lag in range(4)])
+        both = [results(*SMALL, "--nodes", 3, "--serial", "--sync", sync)["weights_hash"] for sync in ("tree:1", "pipeline:1", "tree:2")]
+        self.assertEqual((both[0] == both[1], both[1] == both[2]), (True, False))
 
     def test_downpour_pushes_and_pulls_as_often_as_it_says(self):
         moved = {}
@@ -278,7 +300,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_a_node_that_is_killed_is_named(self):
-        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp"), ("slots:1", "tcp"), ("streaming:4,2", "tcp")):
+        for clock, link in (*itertools.product(CLOCKS, LINKS_BETWEEN_PROCESSES), ("pipeline:2", "tcp"), ("downpour:2,4", "tcp"), ("slots:1", "tcp"), ("streaming:4,2", "tcp"), ("tree:3", "tcp")):
             cluster, nodes = self.training_cluster("--sync", clock, "--link", link)
             os.kill(nodes[2], signal.SIGKILL)
             status, _, err = self.end(cluster)
@@ -347,7 +369,7 @@ class Sync(Runs):
     def test_what_does_not_fit_is_refused(self):
         for options, said in ((("--sync", "ssp"), "'ssp' is none of bsp, ssp:S"), (("--sync", "every:0"), "'every:0' is none of"), (("--sync", ""), "'' is no clock"),
                               (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
-                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "streaming:4,4"), "'streaming:4,4' is none of"), (("--sync", "streaming:0,0"), "is none of"), (("--sync", "streaming:4"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"),
+                              (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "streaming:4,4"), "'streaming:4,4' is none of"), (("--sync", "streaming:0,0"), "is none of"), (("--sync", "streaming:4"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"), (("--sync", "tree:17"), "'tree:17' is none of"), (("--sync", "tree:0"), "is none of"), (("--sync", "tree:2", "--codec", "bf16,bf16"), "passes weights on as fp32"),
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
                               (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),
