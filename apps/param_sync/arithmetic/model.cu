@@ -13,13 +13,15 @@ namespace {
 constexpr float kPixelMean = 0.2860f;  // Fashion-MNIST's, of pixels scaled to 0..1; any near value will do
 constexpr float kPixelDeviation = 0.3530f;
 
-/// Converts the images of one batch to floats around zero.
+/// Copies the rows of one batch, or converts its images to floats around zero.
 __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* to) {
   const std::uint32_t pixels = samples.pixels;
   for (std::uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
-    const std::uint8_t* image = samples.images + std::size_t{samples.order[b]} * pixels;
+    const std::size_t from = std::size_t{samples.order[b]} * pixels, begin = std::size_t{b} * pixels;
     for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
-      to[std::size_t{b} * pixels + i] = (static_cast<float>(image[i]) / 255.0f - kPixelMean) / kPixelDeviation;
+      to[begin + i] = samples.rows != nullptr
+                          ? samples.rows[from + i]
+                          : (static_cast<float>(samples.images[from + i]) / 255.0f - kPixelMean) / kPixelDeviation;
     }
   }
 }

@@ -132,7 +132,10 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--momentum", config.momentum, "Momentum of SGD", 0.0F, 1.0F);
   arguments.number("--seed", config.seed, "Decides initial weights and the order of the samples", 0, kAnySeed);
   arguments.number("--limit", config.limit, "Use only the first training samples; 0: all", 0, kSamplesMax);
-  arguments.text("--data", config.data, "Folder with MNIST's four files, plain or .gz");
+  arguments.text(
+      "--data", config.data,
+      "Folder with MNIST's four files, or a table: a CSV file or NumPy array (.npy), whose last column is the class; "
+      "plain or .gz");
 }
 
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {

@@ -1,6 +1,8 @@
 #include "data/dataset.hpp"
 
+#include "data/gzip_reader.hpp"
 #include "data/idx.hpp"
+#include "data/table.hpp"
 #include "param_sync/wire/hash.hpp"
 #include "layout/random.hpp"
 #include "gpusock/gpusock.hpp"
@@ -8,8 +10,10 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace param_sync {
 namespace {
@@ -40,7 +44,77 @@ Samples load_samples(const std::filesystem::path& folder, const std::string& pre
                                      label_file.string() + " " + std::to_string(labels.items()) +
                                      " labels: take both from the same data set");
   }
-  return {static_cast<std::uint32_t>(images.item_bytes()), std::move(images.bytes), std::move(labels.bytes)};
+  return {static_cast<std::uint32_t>(images.item_bytes()), std::move(images.bytes), std::move(labels.bytes), {}};
+}
+
+/// Shifts and scales the columns so that those of `train` have a mean of 0 and a deviation of 1. A column that is the
+/// same in all rows for training becomes 0 there.
+void standardize(Samples& train, Samples& test) {
+  for (std::size_t column = 0; column < train.pixels; ++column) {
+    const auto for_rows = [&](Samples& samples, auto&& call) {
+      for (std::size_t at = column; at < samples.rows.size(); at += samples.pixels) call(samples.rows[at]);
+    };
+    double sum = 0, squares = 0;
+    for_rows(train, [&](float value) { sum += value; });
+    const auto rows = static_cast<double>(train.count());
+    const double mean = sum / rows;
+    for_rows(train, [&](float value) { squares += (value - mean) * (value - mean); });
+    const double deviation = std::sqrt(squares / rows);
+    const double scale = deviation > 0 ? 1 / deviation : 1;
+    for (Samples* part : {&train, &test}) {
+      for_rows(*part, [&](float& value) { value = static_cast<float>((value - mean) * scale); });
+    }
+  }
+}
+
+/// Loads a table, and divides its rows into those for training and those for testing.
+Dataset load_table(const std::filesystem::path& file) {
+  constexpr std::size_t kShare = 5;  // one in so many is for testing
+  constexpr std::uint64_t kSeed = 0x7461626c65;
+  const Table table = read_table(file);
+  if (table.rows() < kShare) {
+    refuse_data(file, "it has " + std::to_string(table.rows()) +
+                          " rows, and a fifth of them is for testing: it must have at least 5.");
+  }
+  std::vector<std::uint32_t> order(table.rows());
+  std::iota(order.begin(), order.end(), 0u);
+  Random random(kSeed);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  std::vector<bool> tests(table.rows());
+  for (std::size_t i = 0; i < table.rows() / kShare; ++i) tests[order[i]] = true;
+  Dataset data;
+  data.classes = static_cast<std::uint32_t>(table.classes.size());
+  data.train.pixels = data.test.pixels = table.columns;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    Samples& to = tests[row] ? data.test : data.train;
+    const auto begin = table.values.begin() + static_cast<std::ptrdiff_t>(row * table.columns);
+    to.rows.insert(to.rows.end(), begin, begin + table.columns);
+    to.labels.push_back(table.labels[row]);
+  }
+  standardize(data.train, data.test);
+  return data;
+}
+
+Dataset load_images(const std::filesystem::path& folder) {
+  Dataset data{load_samples(folder, "train"), load_samples(folder, "t10k"), 0};
+  if (data.train.pixels != data.test.pixels) {
+    throw gpusock::Error(EINVAL, folder.string() + ": training images have " + std::to_string(data.train.pixels) +
+                                     " pixels, test images " + std::to_string(data.test.pixels) +
+                                     ": take all files from the same data set");
+  }
+  for (const Samples* part : {&data.train, &data.test}) {
+    data.classes = std::max<std::uint32_t>(data.classes,
+                                           1u + *std::max_element(part->labels.begin(), part->labels.end()));
+  }
+  return data;
+}
+
+/// True if it is no folder: then it is a table. What does not exist is one if it has the name of one.
+bool is_table(const std::filesystem::path& at) {
+  std::error_code unknown;
+  const std::filesystem::path ends = at.extension();
+  if (!std::filesystem::exists(at, unknown)) return ends == ".csv" || ends == ".npy" || ends == ".gz";
+  return !std::filesystem::is_directory(at, unknown);
 }
 
 /// Finds a file as find_file() does, but only one that can be read more than once.
@@ -55,7 +129,13 @@ std::filesystem::path find_regular_file(const std::filesystem::path& folder, con
 
 DatasetShape shape_of(const Dataset& data) { return {data.train.count(), data.train.pixels, data.classes}; }
 
-DatasetShape read_dataset_shape(const std::filesystem::path& folder, std::size_t train_limit) {
+DatasetShape read_dataset_shape(const std::filesystem::path& at, std::size_t train_limit) {
+  if (is_table(at)) {
+    std::error_code unknown;
+    if (std::filesystem::is_fifo(at, unknown)) throw gpusock::Error(ESPIPE, at.string() + " can be read only once");
+    return shape_of(load_dataset(at, train_limit));
+  }
+  const std::filesystem::path& folder = at;
   DatasetShape shape;
   for (const std::string prefix : {"t10k", "train"}) {
     const IdxArray labels = read_idx(find_regular_file(folder, prefix + "-labels-idx1-ubyte"), 1);
@@ -74,25 +154,18 @@ std::uint64_t Dataset::fingerprint() const {
   for (const Samples* part : {&train, &test}) {
     const std::uint64_t images = crc32_z(crc32_z(0, nullptr, 0), part->images.data(), part->images.size());
     hash = fnv1a(&images, sizeof images, hash);
+    hash = fnv1a(part->rows.data(), part->rows.size() * sizeof(float), hash);
     hash = fnv1a(part->labels.data(), part->labels.size(), hash);
   }
   return hash;
 }
 
-Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limit) {
-  Dataset data{load_samples(folder, "train"), load_samples(folder, "t10k"), 0};
-  if (data.train.pixels != data.test.pixels) {
-    throw gpusock::Error(EINVAL, folder.string() + ": training images have " + std::to_string(data.train.pixels) +
-                                     " pixels, test images " + std::to_string(data.test.pixels) +
-                                     ": take all files from the same data set");
-  }
-  for (const Samples* part : {&data.train, &data.test}) {
-    data.classes = std::max<std::uint32_t>(data.classes,
-                                           1u + *std::max_element(part->labels.begin(), part->labels.end()));
-  }
+Dataset load_dataset(const std::filesystem::path& at, std::size_t train_limit) {
+  Dataset data = is_table(at) ? load_table(at) : load_images(at);
   if (train_limit != 0 && train_limit < data.train.count()) {
     data.train.labels.resize(train_limit);
-    data.train.images.resize(train_limit * data.train.pixels);
+    data.train.images.resize(data.train.images.empty() ? 0 : train_limit * data.train.pixels);
+    data.train.rows.resize(data.train.rows.empty() ? 0 : train_limit * data.train.pixels);
   }
   return data;
 }

@@ -5,6 +5,7 @@
 
 #include "gpusock/gpusock.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -12,8 +13,9 @@ namespace param_sync {
 
 /// What kernels read; pointers to device memory.
 struct SamplesView {
-  const std::uint8_t* images;
-  const std::uint8_t* labels;
+  const std::uint8_t* images;  ///< or null
+  const float* rows;           ///< or null
+  const std::uint8_t* labels;  ///< by sample
   const std::uint32_t* order;  ///< the samples in the order in which they are visited
   std::uint32_t pixels;
 };
@@ -22,25 +24,33 @@ struct SamplesView {
 class DeviceSamples {
  public:
   DeviceSamples(gpusock::Context& context, const Samples& samples, std::span<const std::uint32_t> order)
-      : images_(context, samples.images.size()),
+      : images_(context, std::max<std::size_t>(1, samples.images.size())),
+        rows_(context, std::max<std::size_t>(1, samples.rows.size())),
         labels_(context, samples.labels.size()),
         order_(context, order.size()),
-        pixels_(samples.pixels) {
-    images_.copy_in(samples.images);
+        pixels_(samples.pixels),
+        has_rows_(!samples.rows.empty()) {
+    if (has_rows_) rows_.copy_in(samples.rows);
+    if (!has_rows_) images_.copy_in(samples.images);
     labels_.copy_in(samples.labels);
     order_.copy_in(order);
   }
 
   /// The samples from number `first` of the order on.
-  SamplesView from(std::size_t first) const { return {images_.data(), labels_.data(), order_.data() + first, pixels_}; }
+  SamplesView from(std::size_t first) const {
+    return {has_rows_ ? nullptr : images_.data(), has_rows_ ? rows_.data() : nullptr, labels_.data(),
+            order_.data() + first, pixels_};
+  }
 
   std::size_t visits() const { return order_.size(); }
 
  private:
   gpusock::DeviceBuffer<std::uint8_t> images_;
+  gpusock::DeviceBuffer<float> rows_;
   gpusock::DeviceBuffer<std::uint8_t> labels_;
   gpusock::DeviceBuffer<std::uint32_t> order_;
   std::uint32_t pixels_;
+  bool has_rows_;
 };
 
 }  // namespace param_sync

@@ -1,9 +1,11 @@
 """What param_sync promises of its ways to run: all end with the same weights. Run by ctest."""
 import collections
 import json
+import math
 import os
 import pathlib
 import re
+import struct
 import tempfile
 import unittest
 import unittest.mock
@@ -32,6 +34,24 @@ class Modes(unittest.TestCase):
 
     def weights(self, nodes, *mode):
         return self.report(nodes, *mode)["weights_hash"]
+
+    def test_tables_of_ones_own(self):
+        """Two half circles, which no line separates. The same numbers in another form train the same weights."""
+        rows = []
+        for i in range(400):
+            angle, upper = (i // 2 * 37 % 200) * math.pi / 200, i % 2 == 0
+            rows.append((math.cos(angle), math.sin(angle), 1) if upper else (1 - math.cos(angle), 0.5 - math.sin(angle), 0))
+        with tempfile.TemporaryDirectory() as folder:
+            csv, npy = pathlib.Path(folder) / "table.csv", pathlib.Path(folder) / "table.npy"
+            csv.write_text("x,y,is upper\n" + "".join(f"{x!r},{y!r},{label}\n" for x, y, label in rows))
+            header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({len(rows)}, 3), }}".ljust(117) + "\n"
+            npy.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + b"".join(struct.pack("<3d", *row) for row in rows))
+            train = ("--hidden", 16, "--batch", 8, "--epochs", 30, "--lr", 0.1, "--nodes", 2)
+            serial = results("--data", csv, *train, "--serial")
+            self.assertGreater(serial["accuracy"], 0.97)
+            self.assertLess(results("--data", csv, *train, "--hidden", "", "--serial")["accuracy"], 0.95)
+            self.assertEqual(results("--data", csv, *train, "--in-process")["weights_hash"], serial["weights_hash"])
+            self.assertEqual(results("--data", npy, *train, "--serial")["weights_hash"], serial["weights_hash"])
 
     def test_in_process_equals_serial(self):
         for nodes in (3,) if SANITIZED else (1, 2, 3):
