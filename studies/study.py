@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees")
 
 
 class Lab:

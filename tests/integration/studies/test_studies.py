@@ -70,6 +70,15 @@ class Studies(unittest.TestCase):
         self.assertEqual([found[sync]["most"] for sync in ("bsp", "ssp:1", "ssp:4")], [0, 1, 4])
         self.assertLess(found["ssp:4"]["loss"], found["bsp"]["loss"])
 
+    def test_weights_that_are_passed_on_cost_what_their_mean_staleness_costs(self):
+        """And not what their greatest one costs: less than if all were a step older than the mean."""
+        found = {(row["way"], row["depth"]): row for row in self.results_of("trees")}
+        chain, star, pipeline = found["tree", 15], found["tree", 1], found["pipeline", 8]
+        self.assertEqual([(row["copies"], row["staleness"]) for row in (star, chain, pipeline)], [(15, 1), (1, 15), (15, 8)])
+        self.assertLess(chain["mean_staleness"], pipeline["mean_staleness"])
+        self.assertLess(star["test_loss"], chain["test_loss"])
+        self.assertLess(chain["test_loss"], pipeline["test_loss"])
+
     def test_studies_are_listed(self):
         listed = self.run_study()
         self.assertEqual((listed.returncode, [line.split()[0] for line in listed.stdout.splitlines()]), (0, list(study.STUDIES)))
