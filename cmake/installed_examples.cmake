@@ -27,7 +27,7 @@ foreach(name all_to_all echo_server file_sender http_client matmul_server http_s
 endforeach()
 target_link_libraries(file_sender PRIVATE ZLIB::ZLIB)
 
-foreach(name matrix_completion sparse_regression)
+foreach(name graph_programs matrix_completion sparse_regression)
   add_executable(${name} ${name}.cu)
   gpusock_device_sources(${name}.cu)
   target_link_libraries(${name} PRIVATE program gpusock::param_sync)

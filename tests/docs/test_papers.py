@@ -16,7 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 from commands import LIMIT_S
 
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "gpusock-bench": "microbench/gpusock-bench", "http_server": "examples/http_server",
-            "sparse_regression": "examples/sparse_regression", "matrix_completion": "examples/matrix_completion"}
+            "sparse_regression": "examples/sparse_regression", "matrix_completion": "examples/matrix_completion",
+            "graph_programs": "examples/graph_programs"}
 ROW = re.compile(r"^\| (.*) \|(.*)\|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
