@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction")
 
 
 class Lab:

@@ -9,6 +9,7 @@ import xml.dom.minidom
 
 FOLDER, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
+import prediction  # noqa: E402
 import study  # noqa: E402
 
 
@@ -78,6 +79,26 @@ class Studies(unittest.TestCase):
         self.assertLess(chain["mean_staleness"], pipeline["mean_staleness"])
         self.assertLess(star["test_loss"], chain["test_loss"])
         self.assertLess(chain["test_loss"], pipeline["test_loss"])
+
+    def test_the_first_iterations_say_what_follows(self):
+        """Better than if nothing changed; also on more nodes than were seen."""
+        found = self.results_of("prediction")
+        for row in found:
+            self.assertLess(row["together"]["most"], 0.1, row)
+            self.assertLess(row["together"]["most"], row["unchanged"]["most"], row)
+            self.assertAlmostEqual(row["predicted"]["median"], row["measured"]["median"], delta=0.35 * row["measured"]["median"])
+        self.assertEqual([row["nodes"] for row in found if not row["was_seen"]], [8, 8])
+        predicted, measured = (min(found, key=lambda row: row[what]["median"]) for what in ("predicted", "measured"))
+        self.assertEqual((predicted["way"], predicted["nodes"]), (measured["way"], measured["nodes"]))
+
+    def test_models_are_fitted_to_what_they_are(self):
+        losses = [0.3 + 2 / i for i in range(1, 51)]
+        self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
+        self.assertEqual(prediction.when(prediction.curve(losses), 0.351, 1000), 40)
+        time = prediction.step_time({nodes: 1 + 0.5 * nodes for nodes in (1, 2, 4)})
+        self.assertAlmostEqual(time(16), 9)
+        falling = prediction.step_time({1: 3, 2: 2, 4: 1})  # no number is negative: it does not go on falling below 0
+        self.assertGreater(falling(1000), 0)
 
     def test_studies_are_listed(self):
         listed = self.run_study()
