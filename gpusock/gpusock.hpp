@@ -146,6 +146,7 @@ class Context {
     std::uint64_t proxy_steps = 0;     ///< steps of the proxy, on any thread
     std::uint64_t proxy_wakeups = 0;   ///< times the proxy's own thread woke from sleep
     std::uint64_t connections = 0;     ///< connections ever established
+    std::uint64_t device_bytes = 0;    ///< of all DeviceBuffers of this context now; rings are not counted
 
     /// Bytes that one kind of link has carried, on open and closed connections. On tcp: bytes that the proxy sent and
     /// received. On p2p: bytes that callers stored into peers' rings, and bytes that they consumed. On verbs and

@@ -21,7 +21,7 @@ namespace store {
 struct Worker;  // what kernels need: store/worker.cuh
 }
 
-/// How a store works. All ranks pass the same options.
+/// How a store works. All ranks pass the same options, except where it says that they may differ.
 struct StoreOptions {
   AnyClock clock = Bsp();  ///< which version of the weights a worker may read (clock_of() reads its text)
   /// What an owner does with a push; with Bsp, with the sum of all ranks' pushes. With other clocks each rank has
@@ -45,6 +45,9 @@ struct StoreOptions {
   /// are no keys. Consistent hashing gives a rank up to 1.5 times as many keys as the mean. Rank r's keys are range
   /// number n + r, where n is how many ranges the store was given.
   std::size_t keys_max = 0;
+  /// What a rank owns (weights, velocities, pushes that wait for others) is in host memory, which the kernels of a GPU
+  /// reach over the bus: for weights that device memory has no room for. Ranks may differ.
+  bool in_host_memory = false;
   /// Not 0: ranks pass weights on to each other by trees of so many levels below an owner (pull_by_tree.cuh). With Bsp
   /// and a pull_format of float32.
   std::uint64_t tree_depth = 0;

@@ -255,6 +255,7 @@ Context::Stats Context::stats() const {
   stats.proxy_steps = proxy.steps;
   stats.proxy_wakeups = impl_->engine.wakeups();
   stats.connections = proxy.connections;
+  stats.device_bytes = impl_->memory.device_bytes();
   for (int link = 0; link < kLinkKinds; ++link) {
     const proxy::Link::Traffic& traffic = proxy.of(static_cast<LinkKind>(link));
     stats.traffic[link] = {traffic.tx_bytes, traffic.rx_bytes};

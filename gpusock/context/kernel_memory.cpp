@@ -12,7 +12,7 @@ void* KernelMemory::allocate(Kind kind, std::size_t bytes) {
   if (memory == nullptr) return nullptr;
   try {
     const std::lock_guard lock(mutex_);
-    allocated_.emplace(memory, Piece{kind, launches_, 0});
+    allocated_.emplace(memory, Piece{kind, bytes, launches_, 0});
   } catch (const std::bad_alloc&) {
     free_all({{memory, {kind}}});
     throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes for kernels");
@@ -40,6 +40,13 @@ void KernelMemory::free_unused() noexcept {
     if (forget_idle_streams() || refused_) take_unused(unused);
   }
   free_or_keep(std::move(unused));
+}
+
+std::uint64_t KernelMemory::device_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& [memory, piece] : allocated_) bytes += piece.kind == Kind::device ? piece.bytes : 0;
+  return bytes;
 }
 
 void KernelMemory::add(DeviceStream& stream) {

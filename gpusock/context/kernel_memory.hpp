@@ -30,6 +30,8 @@ class KernelMemory {
   /// Frees memory, now or when no launch can use it any more. Never waits for a kernel.
   void free(void* memory) noexcept;
   void free_unused() noexcept;
+  /// Bytes of device memory that the user has now. What was freed and is kept for now does not count.
+  std::uint64_t device_bytes() const;
 
   void add(DeviceStream& stream);
   /// Forgets a stream. All of its launches have ended.
@@ -49,6 +51,7 @@ class KernelMemory {
   };
   struct Piece {
     Kind kind = Kind::device;
+    std::size_t bytes = 0;
     std::uint64_t allocated_after = 0;  ///< the number of the last launch before the allocation
     std::uint64_t freed_after = 0;
   };

@@ -3,6 +3,7 @@
 #include "param_sync/group/connected_group.hpp"
 #include "param_sync/schedule/consistent_hash.hpp"
 #include "param_sync/store/connect.cuh"
+#include "param_sync/store/float_memory.hpp"
 #include "param_sync/store/owners.hpp"
 #include "param_sync/wire/hash.hpp"
 
@@ -331,8 +332,10 @@ struct Store::Impl {
     lists.copy_in(of_ranks);
   }
 
-  /// Zeroed device memory that lives as long as the store.
-  gpusock::DeviceBuffer<float>& make_floats(std::size_t count) { return memory.emplace_back(group.context, count); }
+  /// Zeroed memory that lives as long as the store.
+  FloatMemory& make_floats(std::size_t count) {
+    return memory.emplace_back(group.context, count, options.in_host_memory);
+  }
 
   store::Worker make_worker() const {
     store::Worker made;
@@ -480,7 +483,7 @@ struct Store::Impl {
   std::vector<store::RangeInfo> ranges;
   PortExchange ports;
   gpusock::Stream stream{group.context};
-  std::deque<gpusock::DeviceBuffer<float>> memory;
+  std::deque<FloatMemory> memory;  // of what this rank owns
   // Of the worker.
   gpusock::DeviceBuffer<store::RangeInfo> infos;
   gpusock::DeviceBuffer<std::uint64_t> clocks;

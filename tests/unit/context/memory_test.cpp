@@ -36,6 +36,18 @@ TEST(Memory, CountsWhoseBytesWrapAreRefused) {
   EXPECT_EQ(refusal<Mapped<std::uint64_t>>(context, 0), 0);
 }
 
+TEST(Memory, BytesOfDeviceBuffersAreCounted) {
+  Context context;
+  const Mapped<float> mapped(context, 10);
+  EXPECT_EQ(context.stats().device_bytes, 0);
+  const DeviceBuffer<float> kept(context, 3);
+  {
+    const DeviceBuffer<float> freed(context, 5);
+    EXPECT_EQ(context.stats().device_bytes, 32);
+  }
+  EXPECT_EQ(context.stats().device_bytes, 12);
+}
+
 /// Bytes of memory that this process has in use.
 std::size_t resident_bytes() {
   std::size_t all_pages = 0, pages = 0;

@@ -38,17 +38,24 @@ std::vector<float> serial(int steps, const Update& update) {
 }
 
 TEST(Stores, BspIsTheSerialRunBitForBit) {
+  std::vector<std::uint64_t> device_bytes;
   for (const unsigned connections : {1u, 3u}) {
     const Update update = connections == 1 ? Update::sgd(0.05f, 0.9f, 1.0f / kRanks)
                                            : Update::nesterov_sgd(0.05f, 0.9f, 1.0f / kRanks);
-    const StoreOptions options{.clock = Bsp(), .update = update, .connections = connections};
+    // What ranks own is in device memory at first, then in host memory, which changes no bit.
+    const StoreOptions options{
+        .clock = Bsp(), .update = update, .connections = connections, .in_host_memory = connections != 1};
     Stores stores(options, initial_weights());
     for (int rank = 0; rank < kRanks; ++rank) stores[rank].train(kSteps, static_cast<unsigned>(rank) * 200'000);
     for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(stores[rank].wait(), 0) << "rank " << rank;
     const std::vector<float> expected = serial(kSteps, options.update);
     for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(stores[rank].weights_now(), expected) << "rank " << rank;
     for (int rank = 0; rank < kRanks; ++rank) stores[rank].store->check();
+    device_bytes.push_back(0);
+    for (int rank = 0; rank < kRanks; ++rank) device_bytes.back() += stores[rank].context.stats().device_bytes;
   }
+  // Weights, velocities, and pushes of all ranks. Connections take some memory, too.
+  EXPECT_GT(device_bytes[0], device_bytes[1] + (2 + kRanks) * 295'000 * sizeof(float));
 }
 
 TEST(Stores, EveryPushIsAppliedOnce) {
