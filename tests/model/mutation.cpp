@@ -40,6 +40,7 @@ constexpr Instead kInstead[] = {
     {"tests/support/mlx5/completion_queue.hpp", "G4", Weakening::left_out, "the NIC may learn of room later"},
     {"apps/param_sync/training/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
     {"apps/param_sync/training/state.cuh", "S18, pairs with S19", Weakening::left_out, "the host may hear later"},
+    {"apps/param_sync/training/pool_words.cuh", "O1, pairs with O2", Weakening::left_out, "a stay may begin later"},
     {"param_sync/executor/handover.cuh", "times.ended_ns).store", Weakening::left_out,
      "when a step ended may be told later"},
     {"param_sync/wire/shared_socket.cuh", "U1, pairs with U2", Weakening::left_out, "a connection may open later"},

@@ -3,8 +3,9 @@
 #include "cases.hpp"
 #include "world.hpp"
 
-#include "apps/param_sync/training/step.cuh"
 #include "apps/param_sync/arithmetic/step_board.cuh"
+#include "apps/param_sync/training/pool_words.cuh"
+#include "apps/param_sync/training/step.cuh"
 
 #include <cerrno>
 #include <string>
@@ -151,10 +152,44 @@ Case last_word() {
           {"1"}};
 }
 
+/// Two blocks use a layer's weights in a pool, in two steps: the stager copies those of the second step when both have
+/// used those of the first one.
+Case pool_of_device_memory() {
+  struct Pool {
+    std::uint64_t opened = 0, ended = 0;
+    int weights = 0;
+  };
+  return {"param_sync.a_pool_of_device_memory",
+          [](Run& run) {
+            constexpr std::uint64_t kSteps = 2, kUsers = 2;
+            auto& pool = run.make<Pool>();
+            run.thread([&] {
+              for (std::uint64_t step = 0; step < kSteps; ++step) {
+                while (!ps::has_ends(pool.ended, kUsers * step)) give_way();
+                pool.weights = static_cast<int>(step) + 1;
+                ps::open_stay(pool.opened, step + 1);
+              }
+            });
+            for (std::uint64_t block = 0; block < kUsers; ++block) {
+              run.thread([&] {
+                for (std::uint64_t step = 0; step < kSteps; ++step) {
+                  while (!ps::has_opened(pool.opened, step + 1)) give_way();
+                  require(pool.weights == static_cast<int>(step) + 1, "they are those of the step");
+                  ps::note_end(pool.ended);
+                }
+              });
+            }
+            run.at_end([&] { return std::to_string(pool.ended); });
+          },
+          {"4"},
+          20'000};
+}
+
 }  // namespace
 
 std::vector<Case> param_sync_cases() {
-  return {two_failures(), end_of_a_run(), late_weights(), opened_socket(), losses(), last_word()};
+  return {two_failures(), end_of_a_run(), late_weights(),         opened_socket(),
+          losses(),       last_word(),    pool_of_device_memory()};
 }
 
 }  // namespace gpusock::model

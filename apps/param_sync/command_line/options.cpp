@@ -46,6 +46,7 @@ constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
 constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
+constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any positive number
@@ -208,6 +209,13 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
               "times the change of its weight since the pull, times so much (DC-ASGD, which takes 2)",
               0.0F, 1e6F)
       .shown_default("0");
+  arguments
+      .bytes(
+          "--device-pool", config.device_pool_bytes,
+          "With --sync bsp, ssp or async: weights and gradients take so many bytes of device memory. The model is in "
+          "host memory, and layers are copied from there before kernels use them (GeePS)",
+          1, kPoolBytesMax)
+      .shown_default("the whole model is in device memory");
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
@@ -303,6 +311,20 @@ std::string problem_of_files(const Config& config) {
   return "";
 }
 
+/// Says what does not go with --device-pool; empty if nothing is.
+std::string problem_of_pool(const Config& config, const SyncPlan& sync) {
+  if (config.device_pool_bytes == 0) return "";
+  if (config.sync.empty() || sync.local_steps != 0 || sync.depth != 0) {
+    return "--device-pool needs --sync bsp, ssp:S or async, in which weights are pulled after each step";
+  }
+  if (config.serial) return "--device-pool is for nodes, and --serial has none: leave one of them out";
+  if (store_codec_of(config.codec).chooses()) {
+    return "--device-pool and --codec top:... or random:... exclude each other: what pushes leave out has the model's "
+           "size";
+  }
+  return "";
+}
+
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
   if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
@@ -320,6 +342,7 @@ std::string problem_of_sync(const Config& config) {
   if (!config.error_feedback && !store_codec_of(config.codec).chooses()) {
     return "--no-error-feedback needs --codec top:... or random:...";
   }
+  if (const std::string problem = problem_of_pool(config, sync); !problem.empty()) return problem;
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
@@ -476,6 +499,9 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (config.stale_lr) arguments.emplace_back("--stale-lr");
   if (config.delay_compensation != 0) {
     arguments.insert(arguments.end(), {"--delay-compensation", fmt::format("{:.9g}", config.delay_compensation)});
+  }
+  if (config.device_pool_bytes != 0) {
+    arguments.insert(arguments.end(), {"--device-pool", std::to_string(config.device_pool_bytes)});
   }
   if (!config.history_file.empty()) arguments.insert(arguments.end(), {"--history", config.history_file});
   return arguments;

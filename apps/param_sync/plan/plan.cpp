@@ -36,6 +36,7 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
   plan.correction = {config.stale_lr, config.delay_compensation};
   plan.codec = store_codec_of(config.codec);
   plan.codec.keeps_others = config.error_feedback;
+  if (config.device_pool_bytes != 0) plan.pool = PoolPlan::make(plan.layout, config.device_pool_bytes);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include "param_sync/store/correction.hpp"
 #include "param_sync/update/update.hpp"
+#include "plan/pool_plan.hpp"
 #include "plan/store_codec.hpp"
 #include "plan/sync.hpp"
 #include "settings/config.hpp"
@@ -10,6 +11,7 @@
 #include "layout/layout.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +21,10 @@ struct Plan {
   Layout layout;
   AnyUpdate update;  ///< of gradients
   SyncPlan sync;
-  Sgd owners;             ///< with --sync: what an owner does with a push
-  Correction correction;  ///< likewise: with late ones
-  StoreCodec codec;       ///< likewise: how they are sent
+  Sgd owners;                    ///< with --sync: what an owner does with a push
+  Correction correction;         ///< likewise: with late ones
+  StoreCodec codec;              ///< likewise: how they are sent
+  std::optional<PoolPlan> pool;  ///< with --device-pool
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;

@@ -166,6 +166,31 @@ std::uint64_t staleness_of(const std::vector<NodeReport>& nodes) {
   return most;
 }
 
+/// The share of their time that steps have spent on what was counted by step. A step lasts from one loss to the next;
+/// the first one, and those that an evaluation comes before, do not count.
+double share_of_steps(const RunReport& run, std::vector<std::uint64_t> NodeReport::*spent_ns) {
+  double spent = 0, all = 0;
+  for (const NodeReport& node : run.nodes) {
+    const std::size_t steps = std::min((node.*spent_ns).size(), node.step_times_ns.size());
+    const std::size_t epoch_steps = std::max<std::size_t>(1, steps / run.config.epochs);
+    for (std::size_t step = 1; step < steps; ++step) {
+      if (step % epoch_steps == 0) continue;
+      spent += static_cast<double>((node.*spent_ns)[step]);
+      all += static_cast<double>(node.step_times_ns[step] - node.step_times_ns[step - 1]);
+    }
+  }
+  return all == 0 ? 0 : spent / all;
+}
+
+/// Says what a pool has cost; empty without one.
+std::string pool_line(const RunReport& run) {
+  if (run.config.device_pool_bytes == 0) return "";
+  return fmt::format(
+      "device pool {} bytes: weights of {:.2f} MB staged in a step of a node, in {:.1f} % of the time; steps "
+      "waited for the pool {:.1f} % of it\n",
+      run.config.device_pool_bytes, run.staged_per_step() / 1e6, 100 * run.copying_share(), 100 * run.stall_share());
+}
+
 std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
   const SyncPlan sync = sync_of(run.config.sync);
@@ -201,6 +226,10 @@ double RunReport::hidden_share() const {
   const auto exposed = static_cast<double>(total(nodes, &NodeReport::exposed_ns));
   return communicating == 0 ? 1 : std::max(0.0, 1 - exposed / communicating);
 }
+
+double RunReport::staged_per_step() const { return per_step(nodes, &NodeReport::staged_bytes); }
+double RunReport::stall_share() const { return share_of_steps(*this, &NodeReport::step_stalled_ns); }
+double RunReport::copying_share() const { return share_of_steps(*this, &NodeReport::step_copying_ns); }
 
 std::vector<float> RunReport::losses() const {
   std::vector<float> mean(nodes.front().losses.size());
@@ -251,6 +280,7 @@ std::string RunReport::summary() const {
   if (!config.serial) {
     text += in_place_line(*this);
     text += budget_line(*this);
+    text += pool_line(*this);
   }
   text += fmt::format("in a step of a node: {:.1f} host API calls, {:.1f} proxy steps, {:.1f} proxy wake-ups\n",
                       per_step(nodes, &NodeReport::host_api_calls), per_step(nodes, &NodeReport::proxy_steps),
@@ -272,9 +302,10 @@ std::string RunReport::summary() const {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes,
                                    in_place_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, exposed_ns,
-                                   step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
-                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness,
-                                   staleness_sum, staleness_max, accuracies)
+                                   step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
+                                   step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
+                                   p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
+                                   staleness_max, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -316,6 +347,10 @@ nlohmann::json RunReport::json() const {
   nlohmann::json node_reports = nlohmann::json::array();
   for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
   const NodeReport& first = nodes.front();
+  const nlohmann::json pool = {{"bytes", config.device_pool_bytes},
+                               {"staged_bytes_per_step", staged_per_step()},
+                               {"copying_share", copying_share()},
+                               {"stall_share", stall_share()}};
   return {{"program", "param_sync"},
           {"device", device},
           {"consistency", config.sync.empty() ? "bsp" : config.sync},
@@ -341,6 +376,7 @@ nlohmann::json RunReport::json() const {
           {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},
           {"budget_bytes", config.budget_bytes},
           {"budget_order", config.budget_bytes == 0 ? "" : config.budget_order},
+          {"device_pool", config.device_pool_bytes == 0 ? nlohmann::json() : pool},
           {"first_step", first.first_step},
           {"steps", first.steps},
           {"train_s", first.train_s},

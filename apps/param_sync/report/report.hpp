@@ -36,7 +36,11 @@ struct NodeCounters {
   /// By step: when its loss was computed, since the first one; in virtual time, when the step ended, since the start.
   /// Empty: unknown.
   std::vector<std::uint64_t> step_times_ns;
-  std::uint64_t host_api_calls = 0;  ///< while training, evaluation included
+  std::uint64_t device_bytes = 0;              ///< of the node's buffers in device memory
+  std::uint64_t staged_bytes = 0;              ///< with --device-pool: of weights that were copied into the pool
+  std::vector<std::uint64_t> step_copying_ns;  ///< likewise, by step: how long that took; empty: no pool
+  std::vector<std::uint64_t> step_stalled_ns;  ///< likewise: how long kernels waited for the pool
+  std::uint64_t host_api_calls = 0;            ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t tcp_tx_bytes = 0;
@@ -73,6 +77,12 @@ struct RunReport {
   /// Mean over the nodes, by step.
   std::vector<float> losses() const;
   std::vector<double> waited_s() const;
+  /// With --device-pool: bytes of weights that a step of a node has copied into the pool.
+  double staged_per_step() const;
+  /// Likewise: the share of their time in which kernels of steps waited for the pool.
+  double stall_share() const;
+  /// Likewise: the share of that time in which weights were copied over the bus.
+  double copying_share() const;
   /// The scheme of each layer.
   std::vector<LayerScheme> schemes() const { return choose_schemes(config, layout); }
   /// True if all nodes end with the same weights.

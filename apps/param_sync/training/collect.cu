@@ -80,6 +80,7 @@ void collect_trace(const ExchangePlan& plan, const executor::Executor& exchange,
 void collect_links(const gpusock::Context& context, NodeReport& report) {
   await_sent(context);
   const auto stats = context.stats();
+  report.device_bytes = stats.device_bytes;
   report.proxy_steps = stats.proxy_steps;
   report.proxy_wakeups = stats.proxy_wakeups;
   report.tcp_tx_bytes = stats.of(gpusock::LinkKind::tcp).tx_bytes;

@@ -23,8 +23,8 @@ void collect_traffic(const ExchangePlan& plan, const Layout& layout, std::span<c
 void collect_trace(const ExchangePlan& plan, const executor::Executor& exchange, std::span<const std::uint64_t> marks,
                    int layers, const FactorLayers& factors, std::uint64_t traced_steps, NodeReport& report);
 
-/// Adds what the links and the proxy of this node's context have counted. First waits until they have sent everything,
-/// at most 5 s.
+/// Adds what the links and the proxy of this node's context have counted, and its device memory. First waits until they
+/// have sent everything, at most 5 s.
 void collect_links(const gpusock::Context& context, NodeReport& report);
 
 }  // namespace param_sync

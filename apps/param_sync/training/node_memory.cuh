@@ -1,6 +1,7 @@
 #pragma once
 /// @file The memory of a node's kernels. It is allocated before they run: a later allocation could wait for them.
 
+#include "param_sync/store/float_memory.hpp"
 #include "param_sync/wire/hash.hpp"
 #include "plan/plan.hpp"
 #include "report/report.hpp"
@@ -16,7 +17,8 @@ struct NodeMemory {
   std::uint32_t parameters;
   std::uint64_t versions;       ///< how many versions of the weights, and of the gradients, there are at a time
   std::uint64_t final_version;  ///< the version after the training
-  gpusock::DeviceBuffer<float> weights, gradients, states;
+  FloatMemory weights;          ///< with a pool in host memory; then the others here are not used
+  gpusock::DeviceBuffer<float> gradients, states;
   gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: how long its kernels waited for weights or factors
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<FailureRecord<Failure>> failure;
@@ -26,9 +28,9 @@ struct NodeMemory {
       : parameters(plan.layout.parameters()),
         versions(plan.sync.versions()),
         final_version(plan.sync.exchanges()),
-        weights(context, parameters * versions),
-        gradients(context, parameters * versions),
-        states(context, state_floats(plan.update, plan.layout.parameters())),
+        weights(context, parameters * versions, plan.pool.has_value()),
+        gradients(context, plan.pool ? 1 : parameters * versions),
+        states(context, plan.pool ? 1 : state_floats(plan.update, plan.layout.parameters())),
         step_waited_ns(context, plan.steps),
         failed(context, 1),
         failure(context, 1),

@@ -6,6 +6,7 @@
 #include "param_sync/pull_by_tree.cuh"
 #include "param_sync/push_chosen.cuh"
 #include "param_sync/store.cuh"
+#include "training/pool_words.cuh"
 #include "training/state.cuh"
 
 #include <cerrno>
@@ -17,10 +18,12 @@ namespace param_sync {
 struct StorePart {
   std::uint32_t range = 0;
   std::int32_t layer = 0;
-  std::uint64_t begin = 0;      ///< index of its first parameter in the model
-  std::uint64_t floats = 0;     ///< how many parameters it has
-  std::uint32_t chosen = 0;     ///< not 0: how many of them a push has
-  std::uint64_t exchanges = 0;  ///< how many there are of the layer
+  std::uint64_t begin = 0;            ///< index of its first parameter in the model
+  std::uint64_t floats = 0;           ///< how many parameters it has
+  std::uint32_t chosen = 0;           ///< not 0: how many of them a push has
+  std::uint64_t exchanges = 0;        ///< how many there are of the layer
+  std::uint64_t gradients = 0;        ///< where its gradients are; as `begin`, or in a pool
+  std::uint64_t* pool_use = nullptr;  ///< not null: its gradients are in a pool, and pushes are counted here
 };
 
 /// How far the weights of an owner's ranges have lagged behind this rank's clock.
@@ -108,10 +111,17 @@ class OwnersMoves {
       executor::ExchangeWords& words = node_.exchanges[part.layer];
       const std::uint64_t blocks = moves_.blocks[part.layer] * (step + 1);
       if (!wait_until(node_, [&] { return executor::has_gradients(words, blocks); })) return false;
-      const float* const gradients = of_version(node_.gradients, step) + part.begin;
+      const float* const gradients = of_version(node_.gradients, step) + part.gradients;
       if (!succeeded(push_part(i, gradients))) return false;
+      if (part.pool_use != nullptr) end_push(*part.pool_use);
     }
     return true;
+  }
+
+  /// The gradients' memory is free. Block-collective.
+  __device__ void end_push(std::uint64_t& pool_use) const {
+    __syncthreads();
+    if (threadIdx.x == 0) note_end(pool_use);
   }
 
   /// What the last push leaves out is lost: gradients of many steps, applied at once, would do harm.

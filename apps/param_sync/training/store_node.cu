@@ -57,6 +57,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
     of_layers.push_back(plan.sync.local_steps == 0 ? layer.blocks() : kLocalBlocks);
   }
   blocks.copy_in(of_layers);
+  if (plan.pool) pool.emplace(context, plan);
 }
 
 StoreNode::~StoreNode() { end_kernels(); }
@@ -86,6 +87,7 @@ NodeState StoreNode::state() {
 /// averages; and each layer is a communication of its own.
 NodeState StoreNode::moving_state() {
   NodeState node = state();
+  if (pool) node.gradients = pool->floats.data();
   if (!plan.sync.by_layer) return node;
   node.weights = average.data();
   node.gradients = changes.data();
@@ -187,6 +189,7 @@ void StoreNode::make_store() {
   options.pull_format = plan.codec.pull;
   if (plan.codec.chooses()) options.rows_max = plan.layout.parameters();  // of a range at most all
   options.tree_depth = plan.sync.tree_depth;
+  options.in_host_memory = plan.pool.has_value();
   options.history_events = history_events(config, plan);
   store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;
@@ -199,7 +202,9 @@ void StoreNode::make_store() {
       const std::uint32_t floats = range.parameters.size();
       const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(floats);
       const std::uint64_t exchanges = plan.sync.exchanges_before(plan.steps, own(range.layer));
-      by_owner.push_back({number, range.layer, range.parameters.begin, floats, pushed, exchanges});
+      by_owner.push_back(
+          {number, range.layer, range.parameters.begin, floats, pushed, exchanges, range.parameters.begin});
+      if (pool) pool->place(plan, by_owner.back());
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
@@ -227,8 +232,10 @@ void StoreNode::launch_residents() {
   moves.pull_every = plan.sync.pull_every;
   moves.by_tree = plan.sync.tree_depth != 0;
   moves.timeout_ns = ns_of(config.timeout_s);
-  gpusock::launch(context, {.grid = static_cast<unsigned>(config.nodes), .block = kThreads, .stream = &moving},
-                  exchange_through_store, moving_state(), moves);
+  const auto owners = static_cast<unsigned>(config.nodes);
+  if (pool) return launch_exchange_in_pool({.grid = owners + 1, .block = kThreads, .stream = &moving}, moves);
+  gpusock::launch(context, {.grid = owners, .block = kThreads, .stream = &moving}, exchange_through_store,
+                  moving_state(), moves);
 }
 
 LayerParameters StoreNode::parameters_of(int layer) const {
@@ -236,6 +243,7 @@ LayerParameters StoreNode::parameters_of(int layer) const {
 }
 
 void StoreNode::launch_step(std::uint64_t step) {
+  if (pool) return launch_step_in_pool(step);
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward(layer, step);
@@ -349,6 +357,7 @@ void StoreNode::finish(NodeReport& report) {
   lags.copy_out(counted);
   while (!counted.empty() && counted.back() == 0) counted.pop_back();
   report.staleness = counted;
+  if (pool) pool->collect(report);
   std::vector<OwnersLags> by_owner(of_owners.size());
   of_owners.copy_out(by_owner);
   for (const OwnersLags& owner : by_owner) {

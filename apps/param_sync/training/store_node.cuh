@@ -11,10 +11,12 @@
 #include "plan/store_ranges.hpp"
 #include "training/node_impl.cuh"
 #include "training/local_steps.cuh"
+#include "training/pool_memory.cuh"
 #include "training/store_exchange.cuh"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,11 @@ class StoreNode final : public Node::Impl {
   }
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
+  void launch_exchange_in_pool(const gpusock::LaunchShape& shape, const StoreMoves& moves);
+  void launch_step_in_pool(std::uint64_t step);
+  void launch_forward_in_pool(int layer, std::uint64_t step);
+  void launch_errors_in_pool(int layer, std::uint64_t step);
+  void launch_gradients_in_pool(int layer, std::uint64_t step);
   void take_averages(std::uint64_t step);
   NodeState moving_state();
   template <class Call>
@@ -72,6 +79,7 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks
+  std::optional<PoolMemory> pool;                        ///< with --device-pool
   std::unique_ptr<Store> store;
   StoreHandle handle;
 };

@@ -276,6 +276,54 @@ class Sync(Runs):
             report = results(*SMALL, "--nodes", 3, "--sync", "bsp", "--link", link)
             self.assertEqual((report["weights_hash"], report["same_weights"]), (serial["weights_hash"], True), link)
 
+    def test_a_model_larger_than_its_pool_has_the_same_bits(self):
+        """On any link and with any number of nodes. The pool takes the place of all device memory of the model's size."""
+        deep = (*SMALL, "--hidden", "16,16,16,16")
+        layers = [37 * 16, 17 * 16, 17 * 16, 17 * 16, 17 * 3]
+        model, least = 4 * sum(layers), 4 * layers[0]
+        for nodes, link in ((1, "p2p"), (3, "tcp")):
+            whole = results(*deep, "--nodes", nodes, "--sync", "bsp", "--in-process")
+            self.assertEqual(whole["weights_hash"], results(*deep, "--nodes", nodes, "--serial")["weights_hash"])
+            self.assertIsNone(whole["device_pool"])
+            for pool, copied_twice in ((least, [1, 2]), (least + 4 * layers[1], [1]), (2 * model + 80, []))[:nodes]:
+                report = results(*deep, "--nodes", nodes, "--sync", "bsp", "--in-process", "--link", link, "--device-pool", pool)
+                for what in ("weights_hash", "losses", "accuracies", "same_weights"):
+                    self.assertEqual(report[what], whole[what], (nodes, pool, what))
+                counted = report["device_pool"]
+                self.assertEqual((counted["bytes"], counted["staged_bytes_per_step"]), (pool, model + 4 * sum(layers[layer] for layer in copied_twice)))
+                self.assertTrue(0 < counted["copying_share"] < 1 and 0 < counted["stall_share"] < 1, counted)
+                # Without it each node has weights, gradients and velocities, and its part of the store's weights, velocities and pushes.
+                saved = [sum(node["device_bytes"] for node in run["node_reports"]) for run in (whole, report)]
+                few = 3000  # what kernels share to use the pool
+                self.assertLess(saved[1], saved[0] - (4 * nodes + 2) * model + nodes * (pool + few), (nodes, pool))
+
+    def test_any_clock_goes_with_a_pool(self):
+        """One node computes the same with all of them; its pushes and pulls are those of nodes without a pool."""
+        alone = results(*SMALL, "--nodes", 1, "--serial")["weights_hash"]
+        for clock, *options in (("ssp:1",), ("async", "--stale-lr"), ("bsp", "--codec", "bf16")):
+            pool = ("--sync", clock, *options, "--device-pool", 3000, "--in-process", "--history", self.history)
+            one = results(*SMALL, *pool, "--nodes", 1)
+            if "--codec" not in options:
+                self.assertEqual(one["weights_hash"], alone, clock)
+            report = results(*SMALL, *pool, "--nodes", 3)
+            self.assertEqual((report["same_weights"], report["device_pool"]["staged_bytes_per_step"]), (True, one["device_pool"]["staged_bytes_per_step"]))
+            self.assertEqual(objections(self.histories(3), clock)[:3], [], clock)
+            if clock == "bsp":
+                without = results(*SMALL, "--sync", clock, *options, "--in-process", "--nodes", 3)
+                self.assertEqual(report["weights_hash"], without["weights_hash"])
+
+    @needs_processes
+    def test_processes_with_pools(self):
+        """They end together, whatever the reason."""
+        hashes = [results(*SMALL, "--nodes", 2, "--sync", "bsp", *pool)["weights_hash"] for pool in ((), ("--device-pool", 2500))]
+        self.assertEqual(hashes[0], hashes[1])
+        cluster, nodes = self.training_cluster("--sync", "bsp", "--device-pool", 2500)
+        os.kill(nodes[2], signal.SIGKILL)
+        status, _, err = self.end(cluster)
+        self.assertEqual(status, 1)
+        for rank in (0, 1, 3):
+            self.assertRegex(err, rf"rank {rank}: a store lost rank 2\b")
+
     def test_runs_keep_their_clock(self):
         for clock in CLOCKS:
             report = results(*SMALL, "--nodes", 3, "--sync", clock, "--in-process", "--history", self.history)
@@ -379,6 +427,11 @@ class Sync(Runs):
                               (("--sync", "bsp", "--codec", "top:0.5"), "'top:0.5' is neither"), (("--sync", "bsp", "--codec", "top:2M"), "'top:2M' is neither"), (("--sync", "bsp", "--codec", "random:0/s"), "'random:0/s' is neither"), (("--sync", "bsp", "--codec", "bf16,top:0.1"), "'bf16,top:0.1' is neither"),
                               (("--sync", "bsp", "--codec", "bf16", "--serial"), "so it takes no --codec"),
                               (("--sync", "bsp", "--codec", "bf16", "--no-error-feedback"), "--no-error-feedback needs"), (("--no-error-feedback",), "--no-error-feedback needs"),
+                              (("--device-pool", "1M"), "--device-pool needs --sync bsp, ssp:S or async"), (("--sync", "every:2", "--device-pool", "1M"), "--device-pool needs"),
+                              (("--sync", "downpour:1,1", "--device-pool", "1M"), "--device-pool needs"), (("--sync", "slots:1", "--device-pool", "1M"), "--device-pool needs"),
+                              (("--sync", "pipeline:1", "--device-pool", "1M"), "--device-pool needs"), (("--sync", "bsp", "--serial", "--device-pool", "1M"), "--serial has none"),
+                              (("--sync", "bsp", "--codec", "top:0.1", "--device-pool", "1M"), "--device-pool and --codec top"),
+                              (("--sync", "bsp", "--device-pool", "2367"), "--device-pool of 2367 bytes has no room for layer 36 x 16, which takes 2368 bytes"),
                               (("--sync", "bsp", "--trace", "t"), "--sync and --trace"), (("--history", "h"), "--history needs --sync"),
                               (("--sync", "bsp", "--history", "h", "--json", "h"), "--json and --history name the same file")):
             status, out, err = run(*SMALL, "--nodes", 2, *options)
