@@ -210,11 +210,10 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
               0.0F, 1e6F)
       .shown_default("0");
   arguments
-      .bytes(
-          "--device-pool", config.device_pool_bytes,
-          "With --sync bsp, ssp or async: weights and gradients take so many bytes of device memory. The model is in "
-          "host memory, and layers are copied from there before kernels use them (GeePS)",
-          1, kPoolBytesMax)
+      .bytes("--device-pool", config.device_pool_bytes,
+             "With --sync bsp, ssp or async: weights and gradients take at most so many bytes of device memory. The "
+             "model is in host memory, and layers are copied from there before kernels use them (GeePS)",
+             1, kPoolBytesMax)
       .shown_default("the whole model is in device memory");
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");

@@ -13,6 +13,7 @@ namespace param_sync {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 NodeReport node_report(int rank) {
   NodeReport report;
@@ -63,6 +64,28 @@ TEST(Report, AddsUpTheNodes) {
   EXPECT_EQ(json.at("fabric_tx_bytes"), 4'000'000);
   EXPECT_DOUBLE_EQ(json.at("host_api_calls_per_step"), 10);
   EXPECT_DOUBLE_EQ(json.at("accuracy"), 0.75);
+}
+
+/// Of two epochs of two steps, the second step of each counts.
+TEST(Report, SharesOfAPoolLeaveOutStepsAfterAnEvaluation) {
+  RunReport run = run_report();
+  EXPECT_TRUE(run.json().at("device_pool").is_null());
+  EXPECT_THAT(run.summary(), Not(HasSubstr("device pool")));
+  run.config.device_pool_bytes = 4096;
+  for (NodeReport& node : run.nodes) {
+    node.step_times_ns = {0, 100, 900, 1000};
+    node.step_copying_ns = {7, 20, 7, 20};
+    node.step_stalled_ns = {9, 10, 9, 0};
+    node.staged_bytes = 4 * 3'000'000;
+  }
+  const nlohmann::json pool = run.json().at("device_pool");
+  EXPECT_EQ(pool.at("bytes"), 4096);
+  EXPECT_EQ(pool.at("staged_bytes_per_step"), 3'000'000);
+  EXPECT_DOUBLE_EQ(pool.at("copying_share"), 0.2);
+  EXPECT_DOUBLE_EQ(pool.at("stall_share"), 0.05);
+  EXPECT_THAT(run.summary(),
+              HasSubstr("device pool 4096 bytes: weights of 3.00 MB staged in a step of a node, in 20.0 % "
+                        "of the time; steps waited for the pool 5.0 % of it\n"));
 }
 
 TEST(Report, HoldsThePricesBySchemesThatUseThem) {
