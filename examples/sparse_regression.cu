@@ -4,6 +4,7 @@
 //
 // A sample has a label, 1 or -1, and some features. The loss is the mean of log(1 + exp(-label * (weights . features)))
 // over all samples, plus l1 times the sum of the weights' absolute values.
+#include "examples/sparse_samples.hpp"
 #include "examples/store_ranks.hpp"
 
 #include "program/arguments.hpp"
@@ -18,7 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,90 +27,15 @@ namespace {
 
 using examples::in_device;
 
-/// Lists of entries, one after the other: of each sample its features, or of each feature its samples.
-struct Lists {
-  std::vector<std::uint32_t> begin{0};  ///< of each list, and after the last one
-  std::vector<std::uint32_t> entries;
-  std::vector<float> values;
-};
-
-struct Samples {
-  std::vector<float> labels;
-  Lists features;  ///< of each sample
-};
-
 struct Options {
   int ranks = 4;
-  std::uint32_t samples = 40'000, features = 2'000;
-  std::uint64_t seed = 1;
+  std::string file, written;  // files of samples
+  sparse_samples::Shape shape;
+  libsvm::Samples samples;  // of all ranks
   int steps = 300;
   double l1 = 0.0005, rate = 200, filter = 0.7;
   std::string clock = "bsp";
 };
-
-/// Random samples: those of a rank, or all if there is one rank. A few weights of the truth are not 0, and early
-/// features are in more samples than late ones.
-Samples make_samples(const Options& options, int rank, int ranks) {
-  constexpr int kFeatures = 10;         // of a sample
-  constexpr std::uint32_t kOneOf = 20;  // features matter
-  std::mt19937_64 random(options.seed);
-  std::normal_distribution<float> normal;
-  std::uniform_real_distribution<float> uniform;
-  std::vector<float> truth(options.features);
-  for (std::uint32_t i = 0; i < options.features; i += kOneOf) truth[i] = 15 * normal(random);
-  Samples made;
-  for (std::uint32_t i = 0; i < options.samples; ++i) {
-    std::uint32_t features[kFeatures];
-    float values[kFeatures], product = 0;
-    for (int k = 0; k < kFeatures; ++k) {
-      const float where = uniform(random);
-      features[k] = std::min(options.features - 1,
-                             static_cast<std::uint32_t>(where * where * static_cast<float>(options.features)));
-      values[k] = normal(random) / std::sqrt(static_cast<float>(kFeatures));
-      product += truth[features[k]] * values[k];
-    }
-    const float label = uniform(random) < 1 / (1 + std::exp(-product)) ? 1.0f : -1.0f;
-    if (i % static_cast<std::uint32_t>(ranks) != static_cast<std::uint32_t>(rank)) continue;
-    made.labels.push_back(label);
-    made.features.entries.insert(made.features.entries.end(), features, features + kFeatures);
-    made.features.values.insert(made.features.values.end(), values, values + kFeatures);
-    made.features.begin.push_back(static_cast<std::uint32_t>(made.features.entries.size()));
-  }
-  return made;
-}
-
-/// The same numbers, by feature.
-Lists by_feature(const Lists& samples, std::uint32_t features) {
-  Lists made;
-  made.begin.assign(features + 1, 0);
-  for (const std::uint32_t feature : samples.entries) ++made.begin[feature + 1];
-  for (std::uint32_t i = 0; i < features; ++i) made.begin[i + 1] += made.begin[i];
-  std::vector<std::uint32_t> next(made.begin.begin(), made.begin.end() - 1);
-  made.entries.resize(samples.entries.size());
-  made.values.resize(samples.entries.size());
-  for (std::uint32_t sample = 0; sample + 1 < samples.begin.size(); ++sample) {
-    for (std::uint32_t k = samples.begin[sample]; k < samples.begin[sample + 1]; ++k) {
-      const std::uint32_t at = next[samples.entries[k]]++;
-      made.entries[at] = sample;
-      made.values[at] = samples.values[k];
-    }
-  }
-  return made;
-}
-
-double objective(const Samples& samples, const std::vector<float>& weights, double l1) {
-  double loss = 0;
-  for (std::size_t i = 0; i < samples.labels.size(); ++i) {
-    double product = 0;
-    for (std::uint32_t k = samples.features.begin[i]; k < samples.features.begin[i + 1]; ++k) {
-      product += double{weights[samples.features.entries[k]]} * samples.features.values[k];
-    }
-    loss += std::log1p(std::exp(-samples.labels[i] * product));
-  }
-  double norm = 0;
-  for (const float weight : weights) norm += std::fabs(weight);
-  return loss / static_cast<double>(samples.labels.size()) + l1 * norm;
-}
 
 /// Lists in device memory, for kernels.
 struct View {
@@ -119,7 +45,7 @@ struct View {
 };
 
 struct DeviceLists {
-  DeviceLists(gpusock::Context& context, const Lists& lists)
+  DeviceLists(gpusock::Context& context, const libsvm::Lists& lists)
       : begin(in_device(context, lists.begin)),
         entries(in_device(context, lists.entries)),
         values(in_device(context, lists.values)) {}
@@ -192,13 +118,14 @@ class Rank {
  public:
   Rank(const Options& options, int rank)
       : options_(options),
-        own_(make_samples(options, rank, options.ranks)),
-        by_sample_(context_, own_.features),
-        by_feature_(context_, by_feature(own_.features, features())),
+        own_(sparse_samples::part_of(options.samples, static_cast<std::size_t>(rank),
+                                     static_cast<std::size_t>(options.ranks))),
+        by_sample_(context_, own_.lists),
+        by_feature_(context_, sparse_samples::by_feature(own_.lists, features())),
         labels_(in_device(context_, own_.labels)),
         weights_(context_, features()),
         gradients_(context_, features()),
-        factors_(context_, own_.labels.size()),
+        factors_(in_device(context_, own_.labels)),  // as many as samples
         rows_(context_, features()),
         group_(context_, rank, options.ranks) {
     address = group_.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
@@ -218,7 +145,7 @@ class Rank {
     job.by_feature = by_feature_.view();
     job.labels = labels_.data();
     job.samples = static_cast<std::uint32_t>(own_.labels.size());
-    job.samples_of_all = options_.samples;
+    job.samples_of_all = static_cast<std::uint32_t>(options_.samples.labels.size());
     job.ranges = static_cast<std::uint32_t>(options_.ranks);
     job.features = of_range();
     // If all ranks keep theirs, the sum is less than l1, and the weight stays 0.
@@ -240,6 +167,7 @@ class Rank {
   std::vector<float> weights() const {
     std::vector<float> all(features());
     weights_.copy_out(all);
+    all.resize(options_.samples.features);
     return all;
   }
   std::uint64_t pushed_gradients() const {
@@ -259,12 +187,12 @@ class Rank {
   /// Features are divided evenly among as many ranges as there are ranks.
   std::uint32_t of_range() const {
     const auto ranks = static_cast<std::uint32_t>(options_.ranks);
-    return (options_.features + ranks - 1) / ranks;
+    return (options_.samples.features + ranks - 1) / ranks;
   }
   std::uint32_t features() const { return of_range() * static_cast<std::uint32_t>(options_.ranks); }
 
   const Options& options_;
-  Samples own_;
+  libsvm::Samples own_;
   gpusock::Context context_;
   gpusock::Stream stream_{context_};
   DeviceLists by_sample_, by_feature_;
@@ -276,17 +204,21 @@ class Rank {
   std::unique_ptr<param_sync::Store> store_;
 };
 
-int train(const Options& options) {
+int train(Options& options) {
+  options.samples = options.file.empty() ? sparse_samples::make(options.shape) : libsvm::read(options.file);
+  if (!options.written.empty()) gpusock::program::write_file(options.written, libsvm::text_of(options.samples));
   const std::vector<std::unique_ptr<Rank>> ranks = examples::run_ranks<Rank>("sparse_regression", options);
   std::uint64_t gradients = 0, bytes = 0;
   for (const auto& rank : ranks) gradients += rank->pushed_gradients(), bytes += rank->pushed_bytes();
   const std::vector<float> weights = ranks[0]->weights();
+  const double reached = sparse_samples::objective(options.samples, weights, options.l1);
+  if (!(reached < std::log(2) + 1e-6))
+    throw std::runtime_error("the loss grows: take a smaller --lr");  // log(2): of zeros
   const double all = static_cast<double>(weights.size()) * options.steps * options.ranks;
   char text[200];
   std::snprintf(
       text, sizeof text,
-      "objective %.6f, %d of %d weights are not 0\npushed %.2f %% of all gradients, %.2f %% of the bytes\n",
-      objective(make_samples(options, 0, 1), weights, options.l1),
+      "objective %.6f, %d of %d weights are not 0\npushed %.2f %% of all gradients, %.2f %% of the bytes\n", reached,
       static_cast<int>(std::count_if(weights.begin(), weights.end(), [](float weight) { return weight != 0; })),
       static_cast<int>(weights.size()), 100 * static_cast<double>(gradients) / all,
       100 * static_cast<double>(bytes) / (all * sizeof(float)));
@@ -301,9 +233,11 @@ int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
       "Logistic regression whose weights are mostly 0, through a parameter server (docs/stores.md).");
   arguments.number("--ranks", options.ranks, "Threads of this process, each with a context", 1, 16);
-  arguments.number("--samples", options.samples, "Random ones, of all ranks", 16u, 1u << 24);
-  arguments.number("--features", options.features, "Of which a twentieth matter", 16u, 1u << 24);
-  arguments.number("--seed", options.seed, "Of the samples", std::uint64_t{0}, ~std::uint64_t{0});
+  arguments.text("--data", options.file, "A file of samples, as LIBSVM reads them, instead of random ones");
+  arguments.text("--write", options.written, "Writes the samples to this file, for --data");
+  arguments.number("--samples", options.shape.samples, "Random ones, of all ranks", 16u, 1u << 24);
+  arguments.number("--features", options.shape.features, "Of which a twentieth matter", 16u, libsvm::kFeaturesMax);
+  arguments.number("--seed", options.shape.seed, "Of the samples", std::uint64_t{0}, ~std::uint64_t{0});
   arguments.number("--steps", options.steps, "Of each rank", 1, 1 << 20);
   arguments.number("--l1", options.l1, "Weight of the L1 norm", 0.0, 1e3);
   arguments.number("--lr", options.rate, "Learning rate", 1e-6, 1e6);
@@ -311,6 +245,10 @@ int main(int argc, char** argv) {
                    "A weight of 0 has no push of gradients up to so many times l1 / ranks; 0: all are pushed", 0.0,
                    1.0);
   examples::take_clock(arguments, options.clock, "weights");
+  arguments.check([&] {
+    const bool is_random = options.file.empty() || options.shape == sparse_samples::Shape();
+    return std::string(is_random ? "" : "--samples, --features and --seed do not go with --data");
+  });
   arguments.check(gpusock::program::problem_of_environment);
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("sparse_regression", [&] { return train(options); });
