@@ -16,7 +16,7 @@ target_include_directories(program PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/..")
 target_compile_definitions(program PRIVATE "GPUSOCK_VERSION=\"${gpusock_VERSION}\"")
 target_link_libraries(program PUBLIC gpusock::gpusock PRIVATE CLI11::CLI11)
 
-foreach(name all_to_all echo_server file_sender http_client matmul_server http_server redis_client)
+foreach(name all_to_all echo_server file_sender http_client matmul_server http_server redis_client scheduled_lasso)
   set(source ${name}.cu)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
     set(source ${name}/main.cu)

@@ -1,13 +1,13 @@
 #pragma once
 /// @file What the examples of stores share: their ranks are threads of one process.
 
+#include "examples/device_memory.hpp"
+
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 
 #include "param_sync/store.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -16,14 +16,6 @@
 #include <vector>
 
 namespace examples {
-
-/// Device memory with a copy of these values.
-template <class T>
-gpusock::DeviceBuffer<T> in_device(gpusock::Context& context, const std::vector<T>& values) {
-  gpusock::DeviceBuffer<T> made(context, std::max<std::size_t>(1, values.size()));
-  made.copy_in(values);
-  return made;
-}
 
 /// Makes all ranks, and then calls run() of each one, with the addresses of all, on a thread of its own. If one throws
 /// gpusock::Error, the program `name` says so and ends: other ranks may wait for this one.
