@@ -6,7 +6,8 @@
 // All of it is one kernel of each rank. After each colour the ranks exchange what they have changed: each has a tensor
 // of zeros with its own new values, and the kernel starts the sum of all ranks' tensors and waits for it
 // (resident.cuh).
-#include "examples/store_ranks.hpp"
+#include "examples/device_memory.hpp"
+#include "examples/rank_threads.hpp"
 #include "examples/vertex_programs.hpp"
 
 #include "program/arguments.hpp"

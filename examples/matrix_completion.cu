@@ -5,8 +5,10 @@
 // In a step a rank pulls rows of items, learns from some of its ratings, and pushes by how much the rows have changed.
 // The threads of its blocks learn at the same time, and write rows without locks (Recht et al., "Hogwild!: a lock-free
 // approach to parallelizing stochastic gradient descent", NIPS 2011).
+#include "examples/clock_option.hpp"
+#include "examples/device_memory.hpp"
 #include "examples/ratings.hpp"
-#include "examples/store_ranks.hpp"
+#include "examples/rank_threads.hpp"
 
 #include "program/arguments.hpp"
 #include "program/environment.hpp"

@@ -4,8 +4,10 @@
 //
 // A sample has a label, 1 or -1, and some features. The loss is the mean of log(1 + exp(-label * (weights . features)))
 // over all samples, plus l1 times the sum of the weights' absolute values.
+#include "examples/clock_option.hpp"
+#include "examples/device_memory.hpp"
 #include "examples/sparse_samples.hpp"
-#include "examples/store_ranks.hpp"
+#include "examples/rank_threads.hpp"
 
 #include "program/arguments.hpp"
 #include "program/environment.hpp"

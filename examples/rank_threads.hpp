@@ -1,12 +1,9 @@
 #pragma once
-/// @file What the examples of stores share: their ranks are threads of one process.
-
-#include "examples/device_memory.hpp"
+/// @file Ranks that are threads of one process.
 
 #include "program/arguments.hpp"
-#include "program/run.hpp"
 
-#include "param_sync/store.hpp"
+#include <gpusock/gpusock.hpp>
 
 #include <cstdlib>
 #include <iostream>
@@ -40,19 +37,6 @@ std::vector<std::unique_ptr<Rank>> run_ranks(const std::string& name, const Opti
   }
   threads.clear();  // waits for all
   return ranks;
-}
-
-/// Adds --clock. `read`: what ranks read, for the texts.
-inline void take_clock(gpusock::program::Arguments& arguments, std::string& clock, const std::string& read) {
-  arguments.text("--clock", clock, "Which " + read + " a rank may read: bsp, ssp:S or async")
-      .check([read](const std::string& text) {
-        try {
-          param_sync::clock_of(text);
-          return std::string();
-        } catch (const gpusock::Error&) {
-          return "'" + text + "' is none of bsp, ssp:S (" + read + " miss at most S pushes of each rank) and async";
-        }
-      });
 }
 
 }  // namespace examples
