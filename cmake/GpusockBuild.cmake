@@ -157,6 +157,13 @@ function(gpusock_headers target scope)
   endif()
 endfunction()
 
+# gpusock_optimize_less(TARGET...): they plan, start and print. More optimization would cost more of the compiler's time than it saves.
+function(gpusock_optimize_less)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endforeach()
+endfunction()
+
 # gpusock_add_program(NAME SOURCES... [LIBRARIES ...]): a program whose kernels are compiled for this build's device.
 # .cu sources are C++ for the CPU device and CUDA for GPUs.
 function(gpusock_add_program name)
