@@ -8,6 +8,7 @@ set_property(CACHE GPUSOCK_WITH_VERBS PROPERTY STRINGS auto on off)
 set(GPUSOCK_SANITIZE "" CACHE STRING "Sanitizers for everything built, as in -fsanitize= (address,undefined or thread)")
 set(GPUSOCK_TESTS all CACHE STRING "Which tests to build: all, or this build's share: those that find most in it (as ./run test)")
 set_property(CACHE GPUSOCK_TESTS PROPERTY STRINGS all share)
+option(GPUSOCK_PRECOMPILE "Parse once what most units include: by Clang, under a sanitizer (./run asks for it)" OFF)
 set(GPUSOCK_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES; empty: machine code for 8.0 and 9.0, and PTX")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -127,9 +127,11 @@ configure() {
   # Each unit pays for the headers: where processors are few, one unit for each target is a tenth less work in all.
   options+=(-DCMAKE_UNITY_BUILD=ON)
   [ "$(jobs)" -gt 4 ] || options+=(-DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
+  case "$preset" in asan | tsan) options+=(-DGPUSOCK_PRECOMPILE=ON) ;; esac
   if command -v ccache >/dev/null; then
     # ccache does not run the preprocessor before each compilation then: the compiler's list of included files is enough.
-    export CCACHE_DEPEND=1
+    # It keeps what includes a precompiled header only if it may take the header's definitions for granted.
+    export CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     [ "$preset" != cuda ] || options+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
