@@ -19,8 +19,8 @@ __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* t
   for (std::uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
     const std::size_t from = std::size_t{samples.order[b]} * pixels, begin = std::size_t{b} * pixels;
     for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
-      to[begin + i] = samples.rows != nullptr
-                          ? samples.rows[from + i]
+      to[begin + i] = samples.values != nullptr
+                          ? samples.values[from + i]
                           : (static_cast<float>(samples.images[from + i]) / 255.0f - kPixelMean) / kPixelDeviation;
     }
   }
@@ -28,12 +28,12 @@ __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* t
 
 template <class Kind>
 __global__ void forward_kernel(Kind layer, const float* parameters, const float* input, std::uint32_t batch,
-                               float* output) {
+                               LayerOutput output) {
   forward(layer, parameters, input, batch, output);
 }
 
-template <class Kind, class Below>
-__global__ void backward_input_kernel(Kind layer, Below below, const float* parameters, const float* delta,
+template <class Kind>
+__global__ void backward_input_kernel(Kind layer, Sums below, const float* parameters, const float* delta,
                                       const float* input, std::uint32_t batch, float* input_delta) {
   backward_input(layer, parameters, delta, input, batch, below, input_delta);
 }
@@ -93,7 +93,7 @@ Activations::Activations(gpusock::Context& context, const Layout& layout, std::u
   values_.emplace_back(context, std::size_t{rows_max} * layout[0].inputs());
   for (const Layer& layer : layout.layers) {
     values_.emplace_back(context, std::size_t{rows_max} * layer.outputs());
-    deltas_.emplace_back(context, std::size_t{rows_max} * layer.outputs());
+    deltas_.emplace_back(context, std::size_t{rows_max} * layer.sum_count());
   }
 }
 
@@ -117,19 +117,18 @@ void Model::forward(int layer, const float* parameters, std::uint32_t batch, Act
 void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
                  std::uint64_t step, std::uint64_t* times_ns) {
   const int last = layout_.size() - 1;
-  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_[last].outputs(), batch,
-                  activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
+  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last).values, layout_[last].outputs(),
+                  batch, activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
 }
 
 void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
   const Layer& at = layout_[layer];
-  const auto launch = [&](const auto& kind, const auto& below) {
-    gpusock::launch(context_, shape(kind.backward_blocks(batch)),
-                    backward_input_kernel<std::decay_t<decltype(kind)>, std::decay_t<decltype(below)>>, kind, below,
-                    parameters + at.offset, activations.output_delta(layer), activations.input(layer), batch,
-                    activations.output_delta(layer - 1));
+  const auto launch = [&](const auto& kind) {
+    gpusock::launch(context_, shape(kind.backward_blocks(batch)), backward_input_kernel<std::decay_t<decltype(kind)>>,
+                    kind, layout_[layer - 1].sums(), parameters + at.offset, activations.output_delta(layer),
+                    activations.input(layer), batch, activations.output_delta(layer - 1));
   };
-  std::visit(launch, at.kind, layout_[layer - 1].kind);
+  std::visit(launch, at.kind);
 }
 
 void Model::backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients) {
@@ -143,8 +142,8 @@ void Model::backward_parameters(int layer, std::uint32_t batch, Activations& act
 
 void Model::score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score) {
   const int last = layout_.size() - 1;
-  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_[last].outputs(), batch,
-                  activations.output_delta(last), activations.losses(), score);
+  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last).values, layout_[last].outputs(),
+                  batch, activations.output_delta(last), activations.losses(), score);
 }
 
 void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {

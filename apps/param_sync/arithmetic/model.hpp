@@ -22,7 +22,7 @@ class Activations {
   Activations(gpusock::Context& context, const Layout& layout, std::uint32_t rows_max);
 
   float* input(int layer) { return values_[layer].data(); }
-  float* output(int layer) { return values_[layer + 1].data(); }
+  LayerOutput output(int layer) { return {values_[layer + 1].data(), deltas_[layer].data()}; }
   float* output_delta(int layer) { return deltas_[layer].data(); }  ///< gradient with respect to the layer's sums
   float* losses() { return losses_.data(); }                        ///< one for each sample
   /// Copies the layer's output, from the first sample on, as many floats as `to` holds. The stream must be idle.

@@ -44,15 +44,15 @@ Samples load_samples(const std::filesystem::path& folder, const std::string& pre
                                      label_file.string() + " " + std::to_string(labels.items()) +
                                      " labels: take both from the same data set");
   }
-  return {static_cast<std::uint32_t>(images.item_bytes()), std::move(images.bytes), std::move(labels.bytes), {}};
+  return {images.shape[1], images.shape[2], std::move(images.bytes), std::move(labels.bytes), {}};
 }
 
 /// Shifts and scales the columns so that those of `train` have a mean of 0 and a deviation of 1. A column that is the
 /// same in all rows for training becomes 0 there.
 void standardize(Samples& train, Samples& test) {
-  for (std::size_t column = 0; column < train.pixels; ++column) {
+  for (std::size_t column = 0; column < train.pixels(); ++column) {
     const auto for_rows = [&](Samples& samples, auto&& call) {
-      for (std::size_t at = column; at < samples.rows.size(); at += samples.pixels) call(samples.rows[at]);
+      for (std::size_t at = column; at < samples.values.size(); at += samples.pixels()) call(samples.values[at]);
     };
     double sum = 0, squares = 0;
     for_rows(train, [&](float value) { sum += value; });
@@ -84,11 +84,12 @@ Dataset load_table(const std::filesystem::path& file) {
   for (std::size_t i = 0; i < table.rows() / kShare; ++i) tests[order[i]] = true;
   Dataset data;
   data.classes = static_cast<std::uint32_t>(table.classes.size());
-  data.train.pixels = data.test.pixels = table.columns;
+  data.train.rows = data.test.rows = 1;
+  data.train.columns = data.test.columns = table.columns;
   for (std::size_t row = 0; row < table.rows(); ++row) {
     Samples& to = tests[row] ? data.test : data.train;
     const auto begin = table.values.begin() + static_cast<std::ptrdiff_t>(row * table.columns);
-    to.rows.insert(to.rows.end(), begin, begin + table.columns);
+    to.values.insert(to.values.end(), begin, begin + table.columns);
     to.labels.push_back(table.labels[row]);
   }
   standardize(data.train, data.test);
@@ -97,9 +98,9 @@ Dataset load_table(const std::filesystem::path& file) {
 
 Dataset load_images(const std::filesystem::path& folder) {
   Dataset data{load_samples(folder, "train"), load_samples(folder, "t10k"), 0};
-  if (data.train.pixels != data.test.pixels) {
-    throw gpusock::Error(EINVAL, folder.string() + ": training images have " + std::to_string(data.train.pixels) +
-                                     " pixels, test images " + std::to_string(data.test.pixels) +
+  if (data.train.pixels() != data.test.pixels()) {
+    throw gpusock::Error(EINVAL, folder.string() + ": training images have " + std::to_string(data.train.pixels()) +
+                                     " pixels, test images " + std::to_string(data.test.pixels()) +
                                      ": take all files from the same data set");
   }
   for (const Samples* part : {&data.train, &data.test}) {
@@ -127,7 +128,9 @@ std::filesystem::path find_regular_file(const std::filesystem::path& folder, con
 
 }  // namespace
 
-DatasetShape shape_of(const Dataset& data) { return {data.train.count(), data.train.pixels, data.classes}; }
+DatasetShape shape_of(const Dataset& data) {
+  return {data.train.count(), {data.train.rows, data.train.columns, data.classes}};
+}
 
 DatasetShape read_dataset_shape(const std::filesystem::path& at, std::size_t train_limit) {
   if (is_table(at)) {
@@ -140,10 +143,12 @@ DatasetShape read_dataset_shape(const std::filesystem::path& at, std::size_t tra
   for (const std::string prefix : {"t10k", "train"}) {
     const IdxArray labels = read_idx(find_regular_file(folder, prefix + "-labels-idx1-ubyte"), 1);
     shape.samples = labels.items();
-    shape.classes = std::max(shape.classes, 1u + *std::max_element(labels.bytes.begin(), labels.bytes.end()));
+    shape.sample.classes = std::max(shape.sample.classes,
+                                    1u + *std::max_element(labels.bytes.begin(), labels.bytes.end()));
   }
   const auto images = read_idx_shape(find_regular_file(folder, "train-images-idx3-ubyte"), 3);
-  shape.pixels = images[1] * images[2];
+  shape.sample.rows = images[1];
+  shape.sample.columns = images[2];
   if (train_limit != 0) shape.samples = std::min(shape.samples, train_limit);
   return shape;
 }
@@ -154,7 +159,7 @@ std::uint64_t Dataset::fingerprint() const {
   for (const Samples* part : {&train, &test}) {
     const std::uint64_t images = crc32_z(crc32_z(0, nullptr, 0), part->images.data(), part->images.size());
     hash = fnv1a(&images, sizeof images, hash);
-    hash = fnv1a(part->rows.data(), part->rows.size() * sizeof(float), hash);
+    hash = fnv1a(part->values.data(), part->values.size() * sizeof(float), hash);
     hash = fnv1a(part->labels.data(), part->labels.size(), hash);
   }
   return hash;
@@ -164,8 +169,8 @@ Dataset load_dataset(const std::filesystem::path& at, std::size_t train_limit) {
   Dataset data = is_table(at) ? load_table(at) : load_images(at);
   if (train_limit != 0 && train_limit < data.train.count()) {
     data.train.labels.resize(train_limit);
-    data.train.images.resize(data.train.images.empty() ? 0 : train_limit * data.train.pixels);
-    data.train.rows.resize(data.train.rows.empty() ? 0 : train_limit * data.train.pixels);
+    data.train.images.resize(data.train.images.empty() ? 0 : train_limit * data.train.pixels());
+    data.train.values.resize(data.train.values.empty() ? 0 : train_limit * data.train.pixels());
   }
   return data;
 }

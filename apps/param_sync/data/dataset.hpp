@@ -2,6 +2,8 @@
 /// @file The training and test samples of a data set, in MNIST's four files or in a table, and the order in which they
 /// are visited.
 
+#include "layout/sample_shape.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -10,12 +12,14 @@ namespace param_sync {
 
 /// Images as bytes, or rows of numbers, with one label each.
 struct Samples {
-  std::uint32_t pixels = 0;          ///< of an image, or numbers of a row
+  std::uint32_t rows = 0;            ///< of an image; 1 for a row of numbers
+  std::uint32_t columns = 0;         ///< of an image, or numbers of a row
   std::vector<std::uint8_t> images;  ///< image after image; or none
   std::vector<std::uint8_t> labels;  ///< all below Dataset::classes
-  std::vector<float> rows = {};      ///< row after row; or none
+  std::vector<float> values = {};    ///< row of numbers after row; or none
 
   std::size_t count() const { return labels.size(); }
+  std::uint32_t pixels() const { return rows * columns; }  ///< of a sample
 };
 
 struct Dataset {
@@ -30,8 +34,7 @@ struct Dataset {
 /// The sizes from which a run is planned.
 struct DatasetShape {
   std::size_t samples = 0;  ///< for training
-  std::uint32_t pixels = 0;
-  std::uint32_t classes = 0;
+  SampleShape sample;
 };
 DatasetShape shape_of(const Dataset& data);
 

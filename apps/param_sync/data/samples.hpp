@@ -14,7 +14,7 @@ namespace param_sync {
 /// What kernels read; pointers to device memory.
 struct SamplesView {
   const std::uint8_t* images;  ///< or null
-  const float* rows;           ///< or null
+  const float* values;         ///< or null
   const std::uint8_t* labels;  ///< by sample
   const std::uint32_t* order;  ///< the samples in the order in which they are visited
   std::uint32_t pixels;
@@ -25,20 +25,20 @@ class DeviceSamples {
  public:
   DeviceSamples(gpusock::Context& context, const Samples& samples, std::span<const std::uint32_t> order)
       : images_(context, std::max<std::size_t>(1, samples.images.size())),
-        rows_(context, std::max<std::size_t>(1, samples.rows.size())),
+        values_(context, std::max<std::size_t>(1, samples.values.size())),
         labels_(context, samples.labels.size()),
         order_(context, order.size()),
-        pixels_(samples.pixels),
-        has_rows_(!samples.rows.empty()) {
-    if (has_rows_) rows_.copy_in(samples.rows);
-    if (!has_rows_) images_.copy_in(samples.images);
+        pixels_(samples.pixels()),
+        has_values_(!samples.values.empty()) {
+    if (has_values_) values_.copy_in(samples.values);
+    if (!has_values_) images_.copy_in(samples.images);
     labels_.copy_in(samples.labels);
     order_.copy_in(order);
   }
 
   /// The samples from number `first` of the order on.
   SamplesView from(std::size_t first) const {
-    return {has_rows_ ? nullptr : images_.data(), has_rows_ ? rows_.data() : nullptr, labels_.data(),
+    return {has_values_ ? nullptr : images_.data(), has_values_ ? values_.data() : nullptr, labels_.data(),
             order_.data() + first, pixels_};
   }
 
@@ -46,11 +46,11 @@ class DeviceSamples {
 
  private:
   gpusock::DeviceBuffer<std::uint8_t> images_;
-  gpusock::DeviceBuffer<float> rows_;
+  gpusock::DeviceBuffer<float> values_;
   gpusock::DeviceBuffer<std::uint8_t> labels_;
   gpusock::DeviceBuffer<std::uint32_t> order_;
   std::uint32_t pixels_;
-  bool has_rows_;
+  bool has_values_;
 };
 
 }  // namespace param_sync

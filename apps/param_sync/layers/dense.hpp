@@ -2,6 +2,7 @@
 /// @file A fully connected layer with an activation: its sizes and parameters, and what kernels compute of it.
 
 #include "layers/activation.hpp"
+#include "layers/sums.hpp"
 #include "layers/tensor_shape.hpp"
 #include "layers/tile.hpp"
 #include "param_sync/update/state.hpp"
@@ -64,18 +65,17 @@ struct Dense {
   unsigned forward_blocks(std::uint32_t batch) const { return compute_blocks(batch, outputs); }
   unsigned backward_blocks(std::uint32_t batch) const { return compute_blocks(batch, inputs); }
 
+  std::uint32_t sum_count() const { return outputs; }
+  Sums sums() const { return {activation}; }
   bool has_activation() const { return activation != Activation::none; }
-  GPUSOCK_FN float before_activation(float output, float gradient) const {
-    return param_sync::before_activation(activation, output, gradient);
-  }
 };
 
 // What kernels compute. The functions are block-collective, and compute one block's part; kernels elsewhere wrap them.
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
 
-/// Computes output[batch][outputs] from input[batch][inputs].
+/// Computes the outputs of a batch from input[batch][inputs].
 __device__ inline void forward(const Dense& layer, const float* parameters, const float* input, std::uint32_t batch,
-                               float* output) {
+                               LayerOutput output) {
   const std::uint32_t tiles = tile_count(batch, layer.outputs);
   for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
     const TileBounds at = tile_bounds(t, batch, layer.outputs);
@@ -88,16 +88,16 @@ __device__ inline void forward(const Dense& layer, const float* parameters, cons
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
-        output[std::size_t{at.row + r} * layer.outputs + at.column + c] = activate(layer.activation, sum[r].column[c]);
+        const std::size_t i = std::size_t{at.row + r} * layer.outputs + at.column + c;
+        output.values[i] = activate(layer.activation, sum[r].column[c]);
       }
     }
   }
 }
 
-/// Computes the gradient with respect to the sums of the layer `below`, whose activation has made `input` of them.
-template <class Below>
+/// Computes the gradient with respect to the sums of the layer below, of which `input` was made.
 __device__ inline void backward_input(const Dense& layer, const float* parameters, const float* delta,
-                                      const float* input, std::uint32_t batch, const Below& below, float* input_delta) {
+                                      const float* input, std::uint32_t batch, const Sums& below, float* input_delta) {
   const std::uint32_t tiles = tile_count(batch, layer.inputs);
   for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
     const TileBounds at = tile_bounds(t, batch, layer.inputs);
@@ -108,8 +108,8 @@ __device__ inline void backward_input(const Dense& layer, const float* parameter
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
-        const std::size_t i = std::size_t{at.row + r} * layer.inputs + at.column + c;
-        input_delta[i] = below.before_activation(input[i], sum[r].column[c]);
+        const std::uint32_t i = (at.row + r) * layer.inputs + at.column + c;
+        below.backward(i, input[i], sum[r].column[c], input_delta);
       }
     }
   }
@@ -130,6 +130,16 @@ struct GradientTile {
     const float one = 1.0f;  // what a bias is multiplied by
     const LeftMatrix left = row == layer.inputs ? LeftMatrix{&one, 0, 0} : LeftMatrix{input + row, 1, layer.inputs};
     multiply_tile(to, left, {delta + column, layer.outputs, 1}, batch, rows, columns);
+  }
+
+  /// Writes the tile's sums to where the gradients of their parameters go.
+  template <class Gradient>
+  __device__ __forceinline__ void write(const Dense& layer, const Float4 (&sum)[kTileRows],
+                                        const Gradient& gradient) const {
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r) {
+      for (std::uint32_t c = 0; r < rows && c < columns; ++c) gradient[index(layer, r, c)] = sum[r].column[c];
+    }
   }
 };
 
@@ -154,12 +164,7 @@ __device__ __forceinline__ void backward_parameters(const Dense& layer, std::uin
   for_gradient_tiles(layer, block, [&](const GradientTile& tile) {
     Float4 sum[kTileRows] = {};
     tile.sum(layer, input, delta, batch, sum);
-#pragma unroll
-    for (std::uint32_t r = 0; r < kTileRows; ++r) {
-      for (std::uint32_t c = 0; r < tile.rows && c < tile.columns; ++c) {
-        gradient[tile.index(layer, r, c)] = sum[r].column[c];
-      }
-    }
+    tile.write(layer, sum, gradient);
   });
 }
 

@@ -44,6 +44,13 @@ struct Layer {
   std::uint32_t blocks() const {
     return std::visit([](const auto& of) { return of.blocks(); }, kind);
   }
+  /// Sums of a sample, of which its outputs are made.
+  std::uint32_t sum_count() const {
+    return std::visit([](const auto& of) { return of.sum_count(); }, kind);
+  }
+  Sums sums() const {
+    return std::visit([](const auto& of) { return of.sums(); }, kind);
+  }
   bool has_factors() const {
     return std::visit([](const auto& of) { return of.kHasFactors; }, kind);
   }

@@ -10,16 +10,16 @@
 
 namespace param_sync {
 
-std::vector<std::uint32_t> layer_widths(const Config& config, const DatasetShape& data) {
-  std::vector<std::uint32_t> widths{data.pixels};
+std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample) {
+  std::vector<std::uint32_t> widths{sample.pixels()};
   widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
-  widths.push_back(data.classes);
-  return widths;
+  widths.push_back(sample.classes);
+  return perceptron(widths);
 }
 
 Plan Plan::make(const Config& config, const DatasetShape& data) {
   Plan plan;
-  plan.layout = make_layout(layer_widths(config, data), config.nodes);
+  plan.layout = make_layout(layers_of(config, data.sample), config.nodes);
   plan.batch = config.batch;
   plan.steps_per_epoch = data.samples / plan.samples_per_step();
   plan.steps = plan.steps_per_epoch * config.epochs;

@@ -36,11 +36,8 @@ struct Plan {
   std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
 };
 
-/// The widths of the model's layers: inputs, hidden layers, classes.
-std::vector<std::uint32_t> layer_widths(const Config& config, const DatasetShape& data);
-inline std::vector<std::uint32_t> layer_widths(const Config& config, const Dataset& data) {
-  return layer_widths(config, shape_of(data));
-}
+/// The layers of the model for samples of this shape.
+std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample);
 
 /// Says what is wrong with the settings for the data that they name; empty if nothing is, or if the data cannot be
 /// read.

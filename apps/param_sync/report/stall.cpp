@@ -13,15 +13,24 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
+nlohmann::json to_json(const SampleShape& sample) {
+  return {{"rows", sample.rows}, {"columns", sample.columns}, {"classes", sample.classes}};
+}
+
+SampleShape sample_shape_from(const nlohmann::json& json) {
+  return {json.at("rows"), json.at("columns"), json.at("classes")};
+}
+
 nlohmann::json to_json(const StepProgress& step_progress) {
   return {{"rank", step_progress.rank},
           {"positions", step_progress.positions},
           {"first_step", step_progress.first_step},
-          {"widths", step_progress.widths}};
+          {"sample", to_json(step_progress.sample)}};
 }
 
 StepProgress step_progress_from(const nlohmann::json& json) {
-  return {json.at("rank"), json.at("positions"), json.at("first_step"), json.at("widths")};
+  return {json.at("rank"), json.at("positions"), json.at("first_step"),
+          sample_shape_from(json.at("sample"))};
 }
 
 std::string wait_text(Stall::Wait wait, int waited_for, std::uint64_t step) {

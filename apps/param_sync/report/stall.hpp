@@ -4,6 +4,8 @@
 /// In a step all nodes wait for each other, so if one node stops, all others wait, most of them for nodes that only
 /// wait, too. Which of its waits a node gives up first is chance, so it reports how far all its lanes are.
 
+#include "layout/sample_shape.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -17,8 +19,11 @@ struct StepProgress {
   int rank = -1;                              ///< the node that reports
   std::vector<std::uint64_t> positions = {};  ///< by bucket and lane: how many ops the lane has completed
   std::uint64_t first_step = 0;               ///< of this run
-  std::vector<std::uint32_t> widths = {};     ///< of the model's layers
+  SampleShape sample = {};                    ///< of the data, on which the model depends
 };
+
+nlohmann::json to_json(const SampleShape& sample);
+SampleShape sample_shape_from(const nlohmann::json& json);
 
 nlohmann::json to_json(const StepProgress& step_progress);
 StepProgress step_progress_from(const nlohmann::json& json);

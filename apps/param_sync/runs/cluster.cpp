@@ -78,10 +78,10 @@ class Cluster {
 
   bool interrupted() const { return interrupted_; }
 
-  /// Returns what the nodes have reported, after all have ended well. They also report the model's widths, since the
-  /// data may be gone.
+  /// Returns what the nodes have reported, after all have ended well. They also report the shape of their
+  /// samples, on which the model depends, since the data may be gone.
   RunReport report() const {
-    RunReport run{config_, make_layout(nodes_.front().widths, config_.nodes), device_name(), {}};
+    RunReport run{config_, make_layout(layers_of(config_, nodes_.front().sample), config_.nodes), device_name(), {}};
     for (const NodeProcess& node : nodes_) run.nodes.push_back(*node.report);
     return run;
   }
@@ -121,7 +121,7 @@ class Cluster {
         node.report = node_report_from(message->at("report"));
         node.report->trace = trace_spans_from(message->at("trace"));
         node.report->history = message->at("history").get<std::string>();
-        message->at("widths").get_to(node.widths);
+        node.sample = sample_shape_from(message->at("sample"));
       }
       if (message->contains("progress")) show(static_cast<int>(rank), message->at("progress"));
       if (message->contains("listening")) introduce();
@@ -157,7 +157,7 @@ class Cluster {
   /// they all wait for shows the cause.
   void tell_stall() const {
     const std::vector<StepProgress>& told = losses_.step_progress();
-    const ExchangePlan plan = make_exchange_plan(config_, make_layout(told.front().widths, config_.nodes));
+    const ExchangePlan plan = make_exchange_plan(config_, make_layout(layers_of(config_, told.front().sample), config_.nodes));
     const Stall stall = find_lane_stall(plan, told, config_.nodes);
     fmt::print(stderr, "param_sync: {}\n", describe(stall, config_.timeout_s));
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// @file A node of a cluster as its parent sees it: a process, and the control socket to it.
 
+#include "layout/sample_shape.hpp"
 #include "settings/config.hpp"
 #include "report/report.hpp"
 #include "runs/control.hpp"
@@ -21,7 +22,7 @@ struct NodeProcess {
   ControlSocket control;
   std::string listening;              ///< its address, after it has told that
   std::optional<NodeReport> report;   ///< set after it has trained to its end
-  std::vector<std::uint32_t> widths;  ///< of its model's layers; they come with the report
+  SampleShape sample;                 ///< of its data; it comes with the report
   bool lost_a_node = false;           ///< true while it waits until the others have seen the loss, too
   bool reported_progress = false;     ///< true if it reported its progress with that loss
   bool control_ended = false;

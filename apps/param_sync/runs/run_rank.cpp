@@ -89,13 +89,13 @@ int train_and_report(const Config& config, ControlSocket& control, std::atomic<i
   if (stopped_by != 0) throw Interrupted();
   gpusock::program::unblock_stop_signals();
   if (config.rank == 0 && !config.weights_file.empty()) {
-    safetensors::write_weights(config.weights_file, make_layout(layer_widths(config, data), config.nodes),
+    safetensors::write_weights(config.weights_file, Plan::make(config, data).layout,
                                trained.weights);
   }
   control.send({{"report", to_json(trained.report)},
                 {"trace", to_json(trained.report.trace)},
                 {"history", trained.report.history},
-                {"widths", layer_widths(config, data)}});
+                {"sample", to_json(shape_of(data).sample)}});
   return 0;
 }
 

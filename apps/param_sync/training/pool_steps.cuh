@@ -39,7 +39,7 @@ __device__ inline void end_use(const NodeState& node, const PoolUse& use) {
 /// As forward_when_ready(), with weights in the pool. A wait for a version is not one for the stager.
 template <class Kind>
 static __global__ void forward_in_pool(NodeState node, NodeLayer<Kind> layer, PoolUse weights, std::uint64_t clock,
-                                       const float* input, std::uint32_t batch, float* output,
+                                       const float* input, std::uint32_t batch, LayerOutput output,
                                        std::uint64_t* step_waited_ns) {
   if (!wait_for_version(node, layer.exchange, clock, blockIdx.x == 0 ? step_waited_ns : nullptr)) return;
   if (!begin_use(node, weights)) return;
@@ -48,8 +48,8 @@ static __global__ void forward_in_pool(NodeState node, NodeLayer<Kind> layer, Po
 }
 
 /// Computes the errors of a layer's inputs, with weights in the pool.
-template <class Kind, class Below>
-static __global__ void backward_input_in_pool(NodeState node, NodeLayer<Kind> layer, Below below, PoolUse weights,
+template <class Kind>
+static __global__ void backward_input_in_pool(NodeState node, NodeLayer<Kind> layer, Sums below, PoolUse weights,
                                               const float* delta, const float* input, std::uint32_t batch,
                                               float* input_delta) {
   if (!begin_use(node, weights)) return;

@@ -211,7 +211,7 @@ void SchemeNode::check() {
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.cause = cause_of(record);
-      loss.step_progress = {config.rank, exchange.positions(), first_step, layer_widths(config, data)};
+      loss.step_progress = {config.rank, exchange.positions(), first_step, shape_of(data).sample};
     }
     if (!stopping) tell(loss, word_of(record));
     // A kernel's fault explains more than the failure of another kernel that has waited for it.

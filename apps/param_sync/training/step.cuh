@@ -8,7 +8,7 @@ namespace param_sync {
 /// Computes one layer as soon as all its weights are those of step `clock`. Adds block 0's wait time to the step's.
 template <class Kind>
 static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer, std::uint64_t clock,
-                                          const float* input, std::uint32_t batch, float* output,
+                                          const float* input, std::uint32_t batch, LayerOutput output,
                                           std::uint64_t* step_waited_ns) {
   std::uint64_t* waited_ns = blockIdx.x == 0 ? step_waited_ns : nullptr;
   if (!wait_for_version(node, layer.exchange, clock, waited_ns)) return;

@@ -1,8 +1,6 @@
 // The steps of a node whose weights and gradients are in a pool of device memory only while they are used.
 #include "training/store_node.cuh"
 
-#include <variant>
-
 namespace param_sync {
 
 void StoreNode::launch_exchange_in_pool(const gpusock::LaunchShape& shape, const StoreMoves& moves) {
@@ -33,12 +31,9 @@ void StoreNode::launch_forward_in_pool(int layer, std::uint64_t step) {
 void StoreNode::launch_errors_in_pool(int layer, std::uint64_t step) {
   const PoolUse weights = pool->use(*plan.pool, plan.pool->errors_kernel(layer), step);
   with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
-    const auto launch = [&]<class Below>(const Below& below) {
-      gpusock::launch(context, model.shape(at.kind.backward_blocks(plan.batch)), backward_input_in_pool<Kind, Below>,
-                      state(), at, below, weights, activations.output_delta(layer), activations.input(layer),
-                      plan.batch, activations.output_delta(layer - 1));
-    };
-    std::visit(launch, plan.layout[layer - 1].kind);
+    gpusock::launch(context, model.shape(at.kind.backward_blocks(plan.batch)), backward_input_in_pool<Kind>, state(),
+                    at, plan.layout[layer - 1].sums(), weights, activations.output_delta(layer),
+                    activations.input(layer), plan.batch, activations.output_delta(layer - 1));
   });
 }
 

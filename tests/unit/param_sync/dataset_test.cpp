@@ -37,7 +37,7 @@ TEST(Dataset, LoadsTheFourFiles) {
   write_dataset(folder);
   const Dataset data = load_dataset(folder.path(), 0);
   EXPECT_EQ(data.train.count(), 5u);
-  EXPECT_EQ(data.train.pixels, 2u);
+  EXPECT_EQ(data.train.pixels(), 2u);
   EXPECT_EQ(data.test.labels, (std::vector<std::uint8_t>{3, 0}));
   EXPECT_EQ(data.classes, 4u) << "the largest label is a test sample's";
 }

@@ -33,8 +33,9 @@ struct Problem {
       : layout(at.layers.empty() ? make_layout(at.widths, 1) : make_layout(at.layers, 1)) {
     Random random(seed);
     const std::uint32_t count = at.batch + 5;  // some are not visited
-    samples.pixels = at.widths.front();
-    for (std::uint32_t i = 0; i < count * samples.pixels; ++i)
+    samples.rows = 1;
+    samples.columns = at.widths.front();
+    for (std::uint32_t i = 0; i < count * samples.pixels(); ++i)
       samples.images.push_back(static_cast<std::uint8_t>(random.below(256)));
     for (std::uint32_t i = 0; i < count; ++i)
       samples.labels.push_back(static_cast<std::uint8_t>(random.below(at.widths.back())));
@@ -46,8 +47,8 @@ struct Problem {
   std::vector<double> inputs() const {
     std::vector<double> values;
     for (const std::uint32_t sample : order) {
-      for (std::uint32_t i = 0; i < samples.pixels; ++i) {
-        values.push_back((samples.images[sample * samples.pixels + i] / 255.0 - 0.2860) / 0.3530);
+      for (std::uint32_t i = 0; i < samples.pixels(); ++i) {
+        values.push_back((samples.images[sample * samples.pixels() + i] / 255.0 - 0.2860) / 0.3530);
       }
     }
     return values;

@@ -18,12 +18,12 @@ using ::testing::StartsWith;
 using Wait = Stall::Wait;
 
 TEST(Stall, ProgressComesThroughTheChannelAsItWas) {
-  const StepProgress told{2, {1, 2, 3}, 4, {5, 6}};
+  const StepProgress told{2, {1, 2, 3}, 4, {5, 6, 7}};
   const StepProgress heard = step_progress_from(nlohmann::json::parse(to_json(told).dump()));
   EXPECT_EQ(heard.rank, 2);
   EXPECT_EQ(heard.positions, told.positions);
   EXPECT_EQ(heard.first_step, 4u);
-  EXPECT_EQ(heard.widths, told.widths);
+  EXPECT_EQ(heard.sample, told.sample);
 }
 
 Losses told_of(const std::vector<Loss::Cause>& causes) {

@@ -140,17 +140,17 @@ TEST(Tables, AreDividedForTestingAndStandardized) {
   EXPECT_EQ(data.test.count(), 10u);
   double sum = 0, squares = 0;
   for (std::size_t row = 0; row < 40; ++row) {
-    sum += data.train.rows[2 * row];
-    squares += data.train.rows[2 * row] * data.train.rows[2 * row];
-    EXPECT_EQ(data.train.rows[2 * row + 1], 0) << "a column that is the same in all rows";
+    sum += data.train.values[2 * row];
+    squares += data.train.values[2 * row] * data.train.values[2 * row];
+    EXPECT_EQ(data.train.values[2 * row + 1], 0) << "a column that is the same in all rows";
   }
   EXPECT_NEAR(sum, 0, 1e-4);
   EXPECT_NEAR(squares / 40, 1, 1e-4);
   EXPECT_EQ(data.fingerprint(), load_dataset(file, 0).fingerprint());
-  EXPECT_EQ(load_dataset(file, 7).train.rows.size(), 14u);
+  EXPECT_EQ(load_dataset(file, 7).train.values.size(), 14u);
   const DatasetShape shape = read_dataset_shape(file, 7);
   EXPECT_EQ(shape.samples, 7u);
-  EXPECT_EQ(shape.pixels, 2u);
+  EXPECT_EQ(shape.sample.pixels(), 2u);
   folder.write("other.csv", "8" + content);
   EXPECT_NE(data.fingerprint(), load_dataset(folder.path() / "other.csv", 0).fingerprint());
   EXPECT_THAT(error_of([&] { load_dataset(folder.write("short.csv", "1,a\n2,b\n"), 0); }), HasSubstr("at least 5"));
