@@ -28,10 +28,12 @@ namespace {
 using gpusock::program::Arguments;
 using gpusock::program::split;
 
+constexpr const char* kNotGiven = "not given";  // no value of --hidden; an empty one is: no hidden layers
+
 /// Options that are converted after parsing: if one is given twice, the last one counts, as a whole.
 struct Texts {
   std::string link;
-  std::string hidden = "128,64";
+  std::string hidden = kNotGiven;
   std::string peers;
   std::string prices;
   bool no_priority = false;
@@ -126,7 +128,11 @@ std::string prices_problem(const std::string& text) {
 void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--nodes", texts.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax)
       .shown_default(std::to_string(config.nodes) + ", or a launcher's");
-  arguments.text("--hidden", texts.hidden, "Widths of the hidden layers, with commas").check(width_problem);
+  arguments.choice("--model", config.model, {kMlp, kLenet},
+                   "mlp: fully connected layers; lenet: two convolutions with pooling, and three of these");
+  arguments.text("--hidden", texts.hidden, "With --model mlp: widths of the hidden layers, with commas")
+      .shown_default(fmt::format("{}", fmt::join(config.hidden, ",")))
+      .check(width_problem);
   arguments.number("--epochs", config.epochs, "How often all training samples are visited", 1, 10000);
   arguments.number("--batch", config.batch, "Samples of a step on each node", 1, 4096);
   arguments.number("--lr", config.learning_rate, "Learning rate", kLearningRateMin, kLearningRateMax);
@@ -268,6 +274,7 @@ void take_texts(const Texts& texts, Config& config) {
   } else if (config.rank >= 0 && !config.peers.empty()) {
     config.nodes = static_cast<int>(config.peers.size());
   }
+  if (texts.hidden == kNotGiven) return;
   config.hidden.clear();
   for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
 }
@@ -447,6 +454,9 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       take_texts(texts, config);
       read_environment(texts, config);
       if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
+      if (texts.hidden != kNotGiven && config.model != kMlp) {
+        return fmt::format("--hidden is for --model mlp: the layers of {} have fixed widths", config.model);
+      }
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
       if (texts.trace_steps != 0 && config.trace_file.empty()) return "--trace-steps needs --trace FILE";
       return misuse(config);
@@ -462,7 +472,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
 
 std::vector<std::string> to_arguments(const Config& config) {
   std::vector<std::string> arguments{"--nodes",    std::to_string(config.nodes),
-                                     "--hidden",   fmt::format("{}", fmt::join(config.hidden, ",")),
+                                     "--model",    config.model,
                                      "--epochs",   std::to_string(config.epochs),
                                      "--batch",    std::to_string(config.batch),
                                      "--lr",       fmt::format("{:.9g}", config.learning_rate),
@@ -474,6 +484,9 @@ std::vector<std::string> to_arguments(const Config& config) {
                                      "--scheme",   config.scheme,
                                      "--fuse",     std::to_string(config.fuse_bytes),
                                      "--timeout",  fmt::format("{}", config.timeout_s)};
+  if (config.model == kMlp) {
+    arguments.insert(arguments.end(), {"--hidden", fmt::format("{}", fmt::join(config.hidden, ","))});
+  }
   if (!config.checkpoint_folder.empty()) {
     arguments.insert(arguments.end(),
                      {"--checkpoint", config.checkpoint_folder, "--every", std::to_string(config.checkpoint_steps)});

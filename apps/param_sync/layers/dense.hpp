@@ -45,7 +45,10 @@ struct Dense {
 
   /// He-uniform weights (He et al., ICCV 2015), zero biases. `symmetric()` returns a random number from -1 to 1.
   void initialize(std::span<float> parameters, const std::function<float()>& symmetric) const {
-    const float limit = std::sqrt(6.0f / static_cast<float>(inputs));
+    initialize(parameters, symmetric, std::sqrt(6.0f / static_cast<float>(inputs)));
+  }
+  /// Weights from -limit to limit, zero biases.
+  void initialize(std::span<float> parameters, const std::function<float()>& symmetric, float limit) const {
     for (float& weight : parameters.first(std::size_t{inputs} * outputs)) weight = limit * symmetric();
     std::ranges::fill(parameters.last(outputs), 0.0f);
   }

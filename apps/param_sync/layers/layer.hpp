@@ -1,6 +1,7 @@
 #pragma once
-/// @file The kinds of layers, and the model that the trainer makes of them. README.md says what a kind must have.
+/// @file The kinds of layers, and the models that the trainer makes of them. README.md says what a kind must have.
 
+#include "layers/conv2d.hpp"
 #include "layers/dense.hpp"
 
 #include <cstdint>
@@ -13,9 +14,9 @@ namespace param_sync {
 
 /// Any kind of layer: each kind has a type in this list. For the host: kernels are templates of the kind, and
 /// std::visit() picks the right one.
-using AnyLayer = std::variant<Dense>;
+using AnyLayer = std::variant<Dense, Conv2d>;
 
-/// The trainer's model, a multilayer perceptron: fully connected layers, all but the last with ReLU. The numbers in
+/// A multilayer perceptron: fully connected layers, all but the last with ReLU. The numbers in
 /// `widths` are those of inputs, of outputs of each hidden layer, and of classes.
 inline std::vector<AnyLayer> perceptron(std::span<const std::uint32_t> widths) {
   std::vector<AnyLayer> layers;
@@ -23,6 +24,20 @@ inline std::vector<AnyLayer> perceptron(std::span<const std::uint32_t> widths) {
     layers.emplace_back(
         Dense::of(widths[i], widths[i + 1], i + 2 < widths.size() ? Activation::relu : Activation::none));
   }
+  return layers;
+}
+
+/// The fewest rows, and columns, of an image for lenet().
+inline constexpr std::uint32_t kLenetPixelsMin = 16;
+
+/// LeNet-5 (LeCun et al., Proceedings of the IEEE, 1998), as it is trained today, for images with one channel: two
+/// convolutions with ReLU and max pooling, and three fully connected layers. There is no border around the image.
+inline std::vector<AnyLayer> lenet(std::uint32_t rows, std::uint32_t columns, std::uint32_t classes) {
+  const Conv2d first = Conv2d::of({rows, columns, 1}, 5, 6, 2, Activation::relu);
+  const Conv2d second = Conv2d::of(first.output_image(), 5, 16, 2, Activation::relu);
+  const std::uint32_t widths[] = {second.outputs, 120, 84, classes};
+  std::vector<AnyLayer> layers = perceptron(widths);
+  layers.insert(layers.begin(), {first, second});
   return layers;
 }
 

@@ -193,7 +193,7 @@ std::string scheme_problem(const std::string& text, std::size_t layers) {
   }
   if (parts.size() == 1 || parts.size() == layers) return "";
   return fmt::format(
-      "'{}' has {} schemes, but the model has {} layers (--hidden): give one for each, from the first "
+      "'{}' has {} schemes, but the model has {} layers (--model, --hidden): give one for each, from the first "
       "to the last, or one for all",
       text, parts.size(), layers);
 }

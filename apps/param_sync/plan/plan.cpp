@@ -5,12 +5,14 @@
 
 #include "gpusock/gpusock.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
 namespace param_sync {
 
 std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample) {
+  if (config.model == kLenet) return lenet(sample.rows, sample.columns, sample.classes);
   std::vector<std::uint32_t> widths{sample.pixels()};
   widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
   widths.push_back(sample.classes);
@@ -18,6 +20,12 @@ std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample)
 }
 
 Plan Plan::make(const Config& config, const DatasetShape& data) {
+  if (config.model == kLenet && std::min(data.sample.rows, data.sample.columns) < kLenetPixelsMin) {
+    throw gpusock::Error(EINVAL, "--model lenet takes images of at least " + std::to_string(kLenetPixelsMin) + " x " +
+                                     std::to_string(kLenetPixelsMin) + " pixels; these have " +
+                                     std::to_string(data.sample.rows) + " x " + std::to_string(data.sample.columns) +
+                                     ": take other data, or --model mlp");
+  }
   Plan plan;
   plan.layout = make_layout(layers_of(config, data.sample), config.nodes);
   plan.batch = config.batch;

@@ -36,7 +36,7 @@ struct Plan {
   std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
 };
 
-/// The layers of the model for samples of this shape.
+/// The layers of the model for samples of this shape. Some have no outputs if images are too small for the model.
 std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample);
 
 /// Says what is wrong with the settings for the data that they name; empty if nothing is, or if the data cannot be

@@ -29,8 +29,7 @@ nlohmann::json to_json(const StepProgress& step_progress) {
 }
 
 StepProgress step_progress_from(const nlohmann::json& json) {
-  return {json.at("rank"), json.at("positions"), json.at("first_step"),
-          sample_shape_from(json.at("sample"))};
+  return {json.at("rank"), json.at("positions"), json.at("first_step"), sample_shape_from(json.at("sample"))};
 }
 
 std::string wait_text(Stall::Wait wait, int waited_for, std::uint64_t step) {

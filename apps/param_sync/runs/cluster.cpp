@@ -157,7 +157,8 @@ class Cluster {
   /// they all wait for shows the cause.
   void tell_stall() const {
     const std::vector<StepProgress>& told = losses_.step_progress();
-    const ExchangePlan plan = make_exchange_plan(config_, make_layout(layers_of(config_, told.front().sample), config_.nodes));
+    const ExchangePlan plan = make_exchange_plan(config_,
+                                                 make_layout(layers_of(config_, told.front().sample), config_.nodes));
     const Stall stall = find_lane_stall(plan, told, config_.nodes);
     fmt::print(stderr, "param_sync: {}\n", describe(stall, config_.timeout_s));
   }

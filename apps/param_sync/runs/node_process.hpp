@@ -20,11 +20,11 @@ namespace param_sync {
 struct NodeProcess {
   pid_t pid;
   ControlSocket control;
-  std::string listening;              ///< its address, after it has told that
-  std::optional<NodeReport> report;   ///< set after it has trained to its end
-  SampleShape sample;                 ///< of its data; it comes with the report
-  bool lost_a_node = false;           ///< true while it waits until the others have seen the loss, too
-  bool reported_progress = false;     ///< true if it reported its progress with that loss
+  std::string listening;             ///< its address, after it has told that
+  std::optional<NodeReport> report;  ///< set after it has trained to its end
+  SampleShape sample;                ///< of its data; it comes with the report
+  bool lost_a_node = false;          ///< true while it waits until the others have seen the loss, too
+  bool reported_progress = false;    ///< true if it reported its progress with that loss
   bool control_ended = false;
   bool exited = false;                                              ///< true once it is seen that it has ended
   std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< when a signal stopped it; nothing: it runs

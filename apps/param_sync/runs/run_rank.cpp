@@ -89,8 +89,7 @@ int train_and_report(const Config& config, ControlSocket& control, std::atomic<i
   if (stopped_by != 0) throw Interrupted();
   gpusock::program::unblock_stop_signals();
   if (config.rank == 0 && !config.weights_file.empty()) {
-    safetensors::write_weights(config.weights_file, Plan::make(config, data).layout,
-                               trained.weights);
+    safetensors::write_weights(config.weights_file, Plan::make(config, data).layout, trained.weights);
   }
   control.send({{"report", to_json(trained.report)},
                 {"trace", to_json(trained.report.trace)},

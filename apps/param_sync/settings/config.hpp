@@ -26,10 +26,15 @@ inline constexpr const char* kWithoutLauncher =
 /// The orders of --budget-order, as codec::ChangeOrder has them.
 inline constexpr const char* kBudgetOrders[] = {"largest", "random", "oldest"};
 
+/// The models of --model. The first is the default.
+inline constexpr const char* kMlp = "mlp";      ///< fully connected layers: `hidden`
+inline constexpr const char* kLenet = "lenet";  ///< convolutions, then fully connected layers
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
-  std::vector<std::uint32_t> hidden = {128, 64};  ///< widths of the hidden layers
+  std::string model = kMlp;
+  std::vector<std::uint32_t> hidden = {128, 64};  ///< with kMlp: widths of the hidden layers
   std::uint32_t epochs = 2;
   std::uint32_t batch = 64;  ///< samples of a step on each node
   float learning_rate = 0.05f;

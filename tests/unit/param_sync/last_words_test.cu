@@ -37,7 +37,7 @@ constexpr int kNodes = 3;
 
 Dataset small_data() {
   constexpr std::uint32_t kPixels = 4, kSamples = 24;
-  Samples samples{kPixels, std::vector<std::uint8_t>(kPixels * kSamples, 7), std::vector<std::uint8_t>(kSamples, 1)};
+  Samples samples{1, kPixels, std::vector<std::uint8_t>(kPixels * kSamples, 7), std::vector<std::uint8_t>(kSamples, 1)};
   return {samples, samples, 2};
 }
 

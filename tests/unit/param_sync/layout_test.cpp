@@ -37,7 +37,7 @@ TEST_P(Layouts, BlocksCoverEachLayerOnce) {
   for (const Layer& layer : layout.layers) {
     std::uint32_t covered = 0;
     for (std::uint32_t block = 0; block < layer.blocks(); ++block) {
-      const Range range = std::get<Dense>(layer.kind).block_range(block);
+      const Range range = std::visit([&](const auto& kind) { return kind.block_range(block); }, layer.kind);
       EXPECT_EQ(range.begin, covered);
       EXPECT_GT(range.size(), 0u);
       covered = range.end;

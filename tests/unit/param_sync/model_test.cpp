@@ -19,8 +19,26 @@ using testing::ReferenceResult;
 struct Case {
   std::vector<std::uint32_t> widths;
   std::uint32_t batch;
-  std::vector<AnyLayer> layers = {};  // instead of a perceptron of these widths
+  std::vector<AnyLayer> layers = {};  // instead of a perceptron of these widths; between the first and the last of them
 };
+
+/// A convolution of an image, and a layer that makes classes of it.
+Case convolution(ImageShape image, std::uint32_t kernel, std::uint32_t channels, std::uint32_t pool,
+                 std::uint32_t batch, Activation activation = Activation::relu) {
+  const Conv2d first = Conv2d::of(image, kernel, channels, pool, activation);
+  return {{first.inputs, 3}, batch, {first, Dense::of(first.outputs, 3, Activation::none)}};
+}
+
+/// Two convolutions: the second one passes gradients on to the first one's windows.
+Case two_convolutions(ImageShape image, std::uint32_t pool, std::uint32_t batch) {
+  const Conv2d first = Conv2d::of(image, 3, 5, pool, Activation::relu);
+  const Conv2d second = Conv2d::of(first.output_image(), 2, 6, pool, Activation::relu);
+  return {{first.inputs, 3}, batch, {first, second, Dense::of(second.outputs, 3, Activation::none)}};
+}
+
+Case lenet_of(std::uint32_t rows, std::uint32_t columns, std::uint32_t batch) {
+  return {{rows * columns, 10}, batch, lenet(rows, columns, 10)};
+}
 
 /// Random samples and parameters for a model.
 struct Problem {
@@ -176,13 +194,28 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ModelKernels,
                                                 {Dense::of(6, 5, Activation::none), Dense::of(5, 7, Activation::relu),
                                                  Dense::of(7, 4, Activation::none)}}));
 
-TEST(Reference, ItsGradientAgreesWithFiniteDifferences) {
-  const Problem problem({{6, 5, 4, 3}, 4});
+// Images and kernels that fill no tile and no window, sums that fill no whole window, and the trainer's model.
+INSTANTIATE_TEST_SUITE_P(Convolutions, ModelKernels,
+                         ::testing::Values(convolution({5, 7, 1}, 3, 2, 1, 9), convolution({5, 7, 3}, 3, 5, 2, 7),
+                                           convolution({9, 4, 2}, 2, 9, 3, 8), convolution({1, 1, 1}, 1, 1, 1, 1),
+                                           convolution({6, 6, 5}, 3, 4, 2, 17, Activation::none),
+                                           two_convolutions({9, 8, 2}, 1, 8), two_convolutions({13, 12, 3}, 2, 11),
+                                           lenet_of(16, 17, 10)));
+
+class References : public ::testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, References,
+                         ::testing::Values(Case{{6, 5, 4, 3}, 4}, convolution({5, 7, 2}, 3, 2, 1, 3),
+                                           two_convolutions({6, 5, 2}, 1, 3), two_convolutions({13, 12, 1}, 2, 3)));
+
+TEST_P(References, TheirGradientAgreesWithFiniteDifferences) {
+  const Problem problem(GetParam());
   const std::vector<double> parameters(problem.parameters.begin(), problem.parameters.end());
   const auto loss_at = [&](std::size_t i, double change) {
     auto moved = parameters;
     moved[i] += change;
-    return reference_step(problem.layout, moved, problem.inputs(), problem.labels()).mean_loss * 4;
+    return reference_step(problem.layout, moved, problem.inputs(), problem.labels()).mean_loss *
+           static_cast<double>(problem.order.size());
   };
   const auto gradient = problem.reference().gradient;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
