@@ -13,15 +13,25 @@ namespace {
 constexpr float kPixelMean = 0.2860f;  // Fashion-MNIST's, of pixels scaled to 0..1; any near value will do
 constexpr float kPixelDeviation = 0.3530f;
 
-/// Copies the rows of one batch, or converts its images to floats around zero.
-__global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* to) {
-  const std::uint32_t pixels = samples.pixels;
+/// Input `i` of a sample, with a border of background around it: the number of a row, or a pixel as a float around
+/// zero.
+__device__ float input_of(const SamplesView& samples, std::uint32_t sample, std::uint32_t border, std::uint32_t i) {
+  const std::size_t first = std::size_t{sample} * samples.rows * samples.columns;
+  const std::uint32_t wide = samples.columns + 2 * border;
+  const std::uint32_t row = i / wide - border, column = i % wide - border;  // below 0 is large, too
+  const bool is_inside = row < samples.rows && column < samples.columns;
+  const std::size_t at = first + std::size_t{row} * samples.columns + column;
+  if (samples.values != nullptr) return is_inside ? samples.values[at] : 0;
+  const auto pixel = static_cast<float>(is_inside ? samples.images[at] : 0);
+  return (pixel / 255.0f - kPixelMean) / kPixelDeviation;
+}
+
+/// Copies the inputs of one batch.
+__global__ void gather_kernel(SamplesView samples, std::uint32_t border, std::uint32_t batch, float* to) {
+  const std::uint32_t inputs = (samples.rows + 2 * border) * (samples.columns + 2 * border);
   for (std::uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
-    const std::size_t from = std::size_t{samples.order[b]} * pixels, begin = std::size_t{b} * pixels;
-    for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
-      to[begin + i] = samples.values != nullptr
-                          ? samples.values[from + i]
-                          : (static_cast<float>(samples.images[from + i]) / 255.0f - kPixelMean) / kPixelDeviation;
+    for (std::uint32_t i = threadIdx.x; i < inputs; i += blockDim.x) {
+      to[std::size_t{b} * inputs + i] = input_of(samples, samples.order[b], border, i);
     }
   }
 }
@@ -102,7 +112,8 @@ gpusock::LaunchShape Model::shape(unsigned blocks) const {
 }
 
 void Model::gather(SamplesView samples, std::uint32_t batch, Activations& activations) {
-  gpusock::launch(context_, shape((batch + 7) / 8), gather_kernel, samples, batch, activations.input(0));
+  gpusock::launch(context_, shape((batch + 7) / 8), gather_kernel, samples, layout_.border, batch,
+                  activations.input(0));
 }
 
 void Model::forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {

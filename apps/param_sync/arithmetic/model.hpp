@@ -48,7 +48,7 @@ class Model {
   Model(gpusock::Context& context, gpusock::Stream& stream, const Layout& layout)
       : context_(context), stream_(stream), layout_(layout) {}
 
-  /// Converts the images of the first `batch` samples to the first layer's input.
+  /// Converts the images of the first `batch` samples, and the layout's border, to the first layer's input.
   void gather(SamplesView samples, std::uint32_t batch, Activations& activations);
 
   /// Computes one layer's output from its input. `parameters`: the whole model's.

@@ -380,7 +380,7 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
-  const std::size_t layers = layers_of(config, {.rows = 1, .columns = 1, .classes = 1}).size();
+  const std::vector<AnyLayer> layers = layers_of(config, {.rows = 1, .columns = 1, .classes = 1});
   if (const auto problem = scheme_problem(config.scheme, layers); !problem.empty()) {
     return "--scheme: " + problem;
   }

@@ -13,11 +13,11 @@ namespace param_sync {
 
 /// What kernels read; pointers to device memory.
 struct SamplesView {
-  const std::uint8_t* images;  ///< or null
-  const float* values;         ///< or null
-  const std::uint8_t* labels;  ///< by sample
-  const std::uint32_t* order;  ///< the samples in the order in which they are visited
-  std::uint32_t pixels;
+  const std::uint8_t* images;   ///< or null
+  const float* values;          ///< or null
+  const std::uint8_t* labels;   ///< by sample
+  const std::uint32_t* order;   ///< the samples in the order in which they are visited
+  std::uint32_t rows, columns;  ///< of a sample
 };
 
 /// A copy of samples in device memory, with the order in which they are visited.
@@ -28,7 +28,8 @@ class DeviceSamples {
         values_(context, std::max<std::size_t>(1, samples.values.size())),
         labels_(context, samples.labels.size()),
         order_(context, order.size()),
-        pixels_(samples.pixels()),
+        rows_(samples.rows),
+        columns_(samples.columns),
         has_values_(!samples.values.empty()) {
     if (has_values_) values_.copy_in(samples.values);
     if (!has_values_) images_.copy_in(samples.images);
@@ -38,8 +39,12 @@ class DeviceSamples {
 
   /// The samples from number `first` of the order on.
   SamplesView from(std::size_t first) const {
-    return {has_values_ ? nullptr : images_.data(), has_values_ ? values_.data() : nullptr, labels_.data(),
-            order_.data() + first, pixels_};
+    return {has_values_ ? nullptr : images_.data(),
+            has_values_ ? values_.data() : nullptr,
+            labels_.data(),
+            order_.data() + first,
+            rows_,
+            columns_};
   }
 
   std::size_t visits() const { return order_.size(); }
@@ -49,7 +54,7 @@ class DeviceSamples {
   gpusock::DeviceBuffer<float> values_;
   gpusock::DeviceBuffer<std::uint8_t> labels_;
   gpusock::DeviceBuffer<std::uint32_t> order_;
-  std::uint32_t pixels_;
+  std::uint32_t rows_, columns_;
   bool has_values_;
 };
 

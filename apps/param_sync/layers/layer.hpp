@@ -28,12 +28,14 @@ inline std::vector<AnyLayer> perceptron(std::span<const std::uint32_t> widths) {
 }
 
 /// The fewest rows, and columns, of an image for lenet().
-inline constexpr std::uint32_t kLenetPixelsMin = 16;
+inline constexpr std::uint32_t kLenetPixelsMin = 12;
+/// The pixels of background on each side of an image for lenet(): 28 x 28 pixels become 32 x 32, as in the paper.
+inline constexpr std::uint32_t kLenetBorder = 2;
 
 /// LeNet-5 (LeCun et al., Proceedings of the IEEE, 1998), as it is trained today, for images with one channel: two
-/// convolutions with ReLU and max pooling, and three fully connected layers. There is no border around the image.
+/// convolutions with ReLU and max pooling, and three fully connected layers. The first layer also reads the border.
 inline std::vector<AnyLayer> lenet(std::uint32_t rows, std::uint32_t columns, std::uint32_t classes) {
-  const Conv2d first = Conv2d::of({rows, columns, 1}, 5, 6, 2, Activation::relu);
+  const Conv2d first = Conv2d::of({rows + 2 * kLenetBorder, columns + 2 * kLenetBorder, 1}, 5, 6, 2, Activation::relu);
   const Conv2d second = Conv2d::of(first.output_image(), 5, 16, 2, Activation::relu);
   const std::uint32_t widths[] = {second.outputs, 120, 84, classes};
   std::vector<AnyLayer> layers = perceptron(widths);

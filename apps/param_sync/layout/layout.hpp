@@ -17,6 +17,7 @@ inline constexpr std::uint32_t kWidthMax = 1 << 16;  ///< inputs or outputs of a
 struct Layout {
   int nodes = 0;
   std::vector<Layer> layers;
+  std::uint32_t border = 0;  ///< pixels of background on each side of an image, which the first layer reads, too
 
   int size() const { return static_cast<int>(layers.size()); }  ///< number of layers
   const Layer& operator[](int layer) const { return layers[static_cast<std::size_t>(layer)]; }

@@ -180,7 +180,7 @@ std::string prices_text(const ExchangePrices& prices) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
 }
 
-std::string scheme_problem(const std::string& text, std::size_t layers) {
+std::string scheme_problem(const std::string& text, const std::vector<AnyLayer>& layers) {
   const std::vector<std::string> parts = scheme_parts(text);
   const auto& names = training_schemes();
   for (const std::string& part : parts) {
@@ -191,11 +191,21 @@ std::string scheme_problem(const std::string& text, std::size_t layers) {
                          kAutoScheme);
     }
   }
-  if (parts.size() == 1 || parts.size() == layers) return "";
-  return fmt::format(
-      "'{}' has {} schemes, but the model has {} layers (--model, --hidden): give one for each, from the first "
-      "to the last, or one for all",
-      text, parts.size(), layers);
+  if (parts.size() != 1 && parts.size() != layers.size()) {
+    return fmt::format(
+        "'{}' has {} schemes, but the model has {} layers (--model, --hidden): give one for each, from the first "
+        "to the last, or one for all",
+        text, parts.size(), layers.size());
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string& part = parts.size() == 1 ? parts.front() : parts[i];
+    const Layer layer{layers[i]};
+    if (is_of_factors(part) && !layer.has_factors()) {
+      return fmt::format("'{}' sends factors, and layer {} of the model ({}) has none: give that layer another scheme",
+                         part, i + 1, layer.name());
+    }
+  }
+  return "";
 }
 
 }  // namespace param_sync

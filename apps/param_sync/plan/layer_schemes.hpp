@@ -36,8 +36,8 @@ std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const 
 /// The schemes that a layer may have, without hybrid and auto.
 const std::vector<std::string>& training_schemes();
 
-/// Says what is wrong with the text of --scheme for a model of so many layers; empty if nothing is.
-std::string scheme_problem(const std::string& text, std::size_t layers);
+/// Says what is wrong with the text of --scheme for a model of these layers; empty if nothing is.
+std::string scheme_problem(const std::string& text, const std::vector<AnyLayer>& layers);
 
 /// The parts of --scheme: one, or one for each layer.
 std::vector<std::string> scheme_parts(const std::string& text);

@@ -28,6 +28,7 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
   }
   Plan plan;
   plan.layout = make_layout(layers_of(config, data.sample), config.nodes);
+  plan.layout.border = config.model == kLenet ? kLenetBorder : 0;
   plan.batch = config.batch;
   plan.steps_per_epoch = data.samples / plan.samples_per_step();
   plan.steps = plan.steps_per_epoch * config.epochs;

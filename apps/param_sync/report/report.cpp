@@ -87,12 +87,12 @@ std::string traffic_table(const RunReport& run) {
 
 namespace {
 
-/// Names the data set by its folder, and the model by the widths of its layers.
+/// Names the data set by its folder, and the model by its name, if it is no perceptron, and the widths of its layers.
 std::string subject(const RunReport& run) {
   const std::filesystem::path folder = run.config.data;
-  std::string text = fmt::format("data {}, model {}",
+  std::string text = fmt::format("data {}, model {}{}",
                                  (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
-                                 run.layout[0].inputs());
+                                 run.config.model == kMlp ? "" : run.config.model + ": ", run.layout[0].inputs());
   for (const Layer& layer : run.layout.layers) text += fmt::format(" x {}", layer.outputs());
   return text;
 }
@@ -334,7 +334,8 @@ nlohmann::json RunReport::json() const {
   for (int i = 0; i < layout.size(); ++i) {
     const LayerTraffic traffic = layer_total(nodes, i);
     const LayerScheme& chosen = by_layer[static_cast<std::size_t>(i)];
-    layers.push_back({{"inputs", layout[i].inputs()},
+    layers.push_back({{"name", layout[i].name()},
+                      {"inputs", layout[i].inputs()},
                       {"outputs", layout[i].outputs()},
                       {"parameters", layout[i].parameters()},
                       {"pushed_bytes", traffic.pushed_bytes},
@@ -359,6 +360,7 @@ nlohmann::json RunReport::json() const {
                    : config.in_process ? "in-process"
                    : config.rank >= 0  ? "rank"
                                        : "cluster"},
+          {"model", config.model},
           {"nodes", config.nodes},
           {"epochs", config.epochs},
           {"batch", config.batch},

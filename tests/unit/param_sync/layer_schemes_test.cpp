@@ -10,6 +10,7 @@ namespace param_sync {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Config with_scheme(const std::string& scheme, std::uint32_t batch) {
   Config config;
@@ -110,12 +111,29 @@ TEST(LayerSchemes, NodesAlsoCompareThemWhereThereAreMany) {
 }
 
 TEST(LayerSchemes, TextsThatAreNoSchemesAreRefused) {
-  EXPECT_EQ(scheme_problem("auto,hybrid,chain", 3), "");
-  EXPECT_EQ(scheme_problem("sfb", 3), "");
-  EXPECT_THAT(scheme_problem("ps,rings,ps", 3), HasSubstr("'rings' is no scheme; there are: ps, mesh"));
-  EXPECT_THAT(scheme_problem("ps,ps,ps,ps", 3), HasSubstr("has 4 schemes, but the model has 3 layers"));
-  EXPECT_THAT(scheme_problem("direct", 3), HasSubstr("'direct' is no scheme"));  // there was one once
-  EXPECT_THAT(scheme_problem("blink", 3), HasSubstr("'blink' is no scheme"));
+  const std::vector<AnyLayer> three = perceptron(std::vector<std::uint32_t>{8, 8, 8, 8});
+  EXPECT_EQ(scheme_problem("auto,hybrid,chain", three), "");
+  EXPECT_EQ(scheme_problem("sfb", three), "");
+  EXPECT_THAT(scheme_problem("ps,rings,ps", three), HasSubstr("'rings' is no scheme; there are: ps, mesh"));
+  EXPECT_THAT(scheme_problem("ps,ps,ps,ps", three), HasSubstr("has 4 schemes, but the model has 3 layers"));
+  EXPECT_THAT(scheme_problem("direct", three), HasSubstr("'direct' is no scheme"));  // there was one once
+  EXPECT_THAT(scheme_problem("blink", three), HasSubstr("'blink' is no scheme"));
+}
+
+TEST(LayerSchemes, FactorsAreOnlyForLayersThatHaveThem) {
+  const std::vector<AnyLayer> layers = lenet(28, 28, 10);
+  for (const char* scheme : {"ps", "hybrid", "auto", "ring,chain,sfb,adam-fc,sfb"}) {
+    EXPECT_EQ(scheme_problem(scheme, layers), "") << scheme;
+  }
+  EXPECT_THAT(scheme_problem("sfb", layers),
+              StartsWith("'sfb' sends factors, and layer 1 of the model (conv 5 x 5 x 6)"));
+  EXPECT_THAT(scheme_problem("ps,adam-fc,sfb,sfb,sfb", layers), StartsWith("'adam-fc' sends factors, and layer 2 of"));
+  const Layout layout = make_layout(layers, 3);
+  for (const char* choice : {"hybrid", "auto"}) {
+    const auto schemes = choose_schemes(with_scheme(choice, 1), layout);
+    EXPECT_FALSE(is_of_factors(schemes[0].scheme) || is_of_factors(schemes[1].scheme)) << choice;
+    EXPECT_TRUE(is_of_factors(schemes[2].scheme)) << choice;
+  }
 }
 
 }  // namespace

@@ -32,24 +32,39 @@ TEST_P(Layouts, LayersFollowEachOther) {
   EXPECT_EQ(layout.parameters(), parameters);
 }
 
+void expect_blocks_cover(const Layer& layer) {
+  std::uint32_t covered = 0;
+  for (std::uint32_t block = 0; block < layer.blocks(); ++block) {
+    const Range range = std::visit([&](const auto& kind) { return kind.block_range(block); }, layer.kind);
+    EXPECT_EQ(range.begin, covered);
+    EXPECT_GT(range.size(), 0u);
+    covered = range.end;
+  }
+  EXPECT_EQ(covered, layer.parameters());
+}
+
 TEST_P(Layouts, BlocksCoverEachLayerOnce) {
   const Layout layout = make(GetParam().widths, GetParam().nodes);
-  for (const Layer& layer : layout.layers) {
-    std::uint32_t covered = 0;
-    for (std::uint32_t block = 0; block < layer.blocks(); ++block) {
-      const Range range = std::visit([&](const auto& kind) { return kind.block_range(block); }, layer.kind);
-      EXPECT_EQ(range.begin, covered);
-      EXPECT_GT(range.size(), 0u);
-      covered = range.end;
-    }
-    EXPECT_EQ(covered, layer.parameters());
-  }
+  for (const Layer& layer : layout.layers) expect_blocks_cover(layer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Layouts,
                          ::testing::Values(Model{{784, 128, 64, 10}, 1}, Model{{784, 128, 64, 10}, 4},
                                            Model{{784, 128, 64, 10}, 7}, Model{{13, 9, 5}, 3}, Model{{8, 8, 8}, 2},
                                            Model{{1, 32, 2}, 64}, Model{{300, 1, 200, 3}, 4}));
+
+TEST(Layout, ConvolutionsHaveBlocksAndNamesForAllTheirParameters) {
+  const Layout layout = make_layout(lenet(28, 28, 10), 64);
+  EXPECT_EQ(layout.parameters(), 156u + 2416 + 401 * 120 + 121 * 84 + 85 * 10);
+  for (const Layer& layer : layout.layers) {
+    expect_blocks_cover(layer);
+    std::uint64_t floats = 0;
+    for (const TensorShape& tensor : layer.tensors()) floats += tensor.floats();
+    EXPECT_EQ(floats, layer.parameters());
+  }
+  EXPECT_NE(layout.fingerprint(), make_layout(lenet(28, 29, 10), 64).fingerprint());
+  EXPECT_THAT(error_of([] { make_layout(lenet(11, 12, 10), 1); }), HasSubstr("widths"));
+}
 
 TEST(Layout, RefusesALayerWithFewerParametersThanNodes) {
   EXPECT_NO_THROW(make({3, 2}, 8));

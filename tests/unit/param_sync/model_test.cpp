@@ -19,7 +19,9 @@ using testing::ReferenceResult;
 struct Case {
   std::vector<std::uint32_t> widths;
   std::uint32_t batch;
-  std::vector<AnyLayer> layers = {};  // instead of a perceptron of these widths; between the first and the last of them
+  std::vector<AnyLayer> layers = {};  // instead of a perceptron of these widths
+  std::uint32_t columns = 0;          // 0: an image is one row
+  std::uint32_t border = 0;
 };
 
 /// A convolution of an image, and a layer that makes classes of it.
@@ -37,7 +39,7 @@ Case two_convolutions(ImageShape image, std::uint32_t pool, std::uint32_t batch)
 }
 
 Case lenet_of(std::uint32_t rows, std::uint32_t columns, std::uint32_t batch) {
-  return {{rows * columns, 10}, batch, lenet(rows, columns, 10)};
+  return {{rows * columns, 10}, batch, lenet(rows, columns, 10), columns, kLenetBorder};
 }
 
 /// Random samples and parameters for a model.
@@ -49,10 +51,11 @@ struct Problem {
 
   explicit Problem(const Case& at, std::uint64_t seed = 3)
       : layout(at.layers.empty() ? make_layout(at.widths, 1) : make_layout(at.layers, 1)) {
+    layout.border = at.border;
     Random random(seed);
     const std::uint32_t count = at.batch + 5;  // some are not visited
-    samples.rows = 1;
-    samples.columns = at.widths.front();
+    samples.columns = at.columns == 0 ? at.widths.front() : at.columns;
+    samples.rows = at.widths.front() / samples.columns;
     for (std::uint32_t i = 0; i < count * samples.pixels(); ++i)
       samples.images.push_back(static_cast<std::uint8_t>(random.below(256)));
     for (std::uint32_t i = 0; i < count; ++i)
@@ -63,10 +66,13 @@ struct Problem {
   }
 
   std::vector<double> inputs() const {
-    std::vector<double> values;
-    for (const std::uint32_t sample : order) {
+    const std::uint32_t border = layout.border, wide = samples.columns + 2 * border, high = samples.rows + 2 * border;
+    std::vector<double> values(order.size() * wide * high, -0.2860 / 0.3530);
+    for (std::size_t at = 0; at < order.size(); ++at) {
       for (std::uint32_t i = 0; i < samples.pixels(); ++i) {
-        values.push_back((samples.images[sample * samples.pixels() + i] / 255.0 - 0.2860) / 0.3530);
+        const std::uint32_t row = i / samples.columns + border, column = i % samples.columns + border;
+        const double pixel = samples.images[order[at] * samples.pixels() + i] / 255.0;
+        values[(at * high + row) * wide + column] = (pixel - 0.2860) / 0.3530;
       }
     }
     return values;
@@ -200,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(Convolutions, ModelKernels,
                                            convolution({9, 4, 2}, 2, 9, 3, 8), convolution({1, 1, 1}, 1, 1, 1, 1),
                                            convolution({6, 6, 5}, 3, 4, 2, 17, Activation::none),
                                            two_convolutions({9, 8, 2}, 1, 8), two_convolutions({13, 12, 3}, 2, 11),
-                                           lenet_of(16, 17, 10)));
+                                           lenet_of(12, 13, 10)));
 
 class References : public ::testing::TestWithParam<Case> {};
 
