@@ -20,6 +20,11 @@ struct ImageShape {
   std::uint32_t channels = 0;
 
   GPUSOCK_FN std::uint32_t floats() const { return rows * columns * channels; }
+  /// Where a channel is in a batch of such images.
+  GPUSOCK_FN std::uint32_t index(std::uint32_t sample, std::uint32_t row, std::uint32_t column,
+                                 std::uint32_t channel) const {
+    return ((sample * rows + row) * columns + column) * channels + channel;
+  }
 };
 
 /// outputs = the largest of pool x pool values of activation(patch * weights + biases). A patch is what kernel x kernel
@@ -110,6 +115,18 @@ struct ImageTile {
   std::uint32_t channel, channels;
 };
 
+/// The samples of a tile, for multiply_rows(): the last one again for those that it lacks.
+struct SampleRows {
+  const float* row[kTileRows];
+
+  /// A sample has so many `floats` in `data`.
+  __device__ SampleRows(const float* data, std::uint32_t floats, const ImageTile& at) {
+#pragma unroll
+    for (std::uint32_t r = 0; r < kTileRows; ++r)
+      row[r] = data + std::size_t{at.sample + min(r, at.samples - 1)} * floats;
+  }
+};
+
 /// Calls `call` with each tile that this thread computes.
 template <class Call>
 __device__ __forceinline__ void for_image_tiles(std::uint32_t batch, const ImageShape& image, Call call) {
@@ -124,53 +141,60 @@ __device__ __forceinline__ void for_image_tiles(std::uint32_t batch, const Image
   }
 }
 
-/// Computes the outputs of a batch, and, with pooling, the slopes: 1 at the first largest sum of a window, unless the
-/// activation is flat there, and 0 at the others.
+/// Writes the tile's channels of a sample, of the largest sums of a window, which are number `found` of the window;
+/// and, with pooling, the slopes: 1 at these sums, unless the activation is flat there, and 0 at the others.
+__device__ __forceinline__ void write_pixel(const Conv2d& layer, const ImageTile& at, std::uint32_t sample,
+                                            const Float4& largest, const std::uint32_t (&found)[kTileColumns],
+                                            const LayerOutput& output) {
+  float* values = output.values + layer.output_image().index(sample, at.row, at.column, at.channel);
+  float slope[kTileColumns];
+  for (std::uint32_t c = 0; c < kTileColumns; ++c) {
+    const float value = activate(layer.activation, largest.column[c]);
+    slope[c] = before_activation(layer.activation, value, 1.0f);
+    if (c < at.channels) values[c] = value;
+  }
+  const ImageShape sums = layer.sum_image();
+  for (std::uint32_t of = 0; layer.pool != 1 && of < layer.pool * layer.pool; ++of) {
+    float* slopes = output.slopes + sums.index(sample, at.row * layer.pool + of / layer.pool,
+                                               at.column * layer.pool + of % layer.pool, at.channel);
+    for (std::uint32_t c = 0; c < at.channels; ++c) slopes[c] = of == found[c] ? slope[c] : 0.0f;
+  }
+}
+
+/// Computes the outputs of a batch, and, with pooling, the slopes. Of equal sums of a window the first one counts.
 __device__ inline void forward(const Conv2d& layer, const float* parameters, const float* input, std::uint32_t batch,
                                LayerOutput output) {
-  const ImageShape outputs = layer.output_image();
-  const Sums windows{layer.activation, layer.pool, outputs.columns, outputs.channels};
   const std::uint32_t steps = layer.kernel * layer.image.channels,
                       row_floats = layer.image.columns * layer.image.channels;
   const float* biases = parameters + std::size_t{steps} * layer.kernel * layer.channels;
-  for_image_tiles(batch, outputs, [&](const ImageTile& at) {
+  for_image_tiles(batch, layer.output_image(), [&](const ImageTile& at) {
+    const SampleRows images(input, layer.inputs, at);
+    const Float4 bias = load4(biases + at.channel, 1, at.channels);
     Float4 largest[kTileRows] = {};
     std::uint32_t found[kTileRows][kTileColumns] = {};
     for (std::uint32_t of = 0; of < layer.pool * layer.pool; ++of) {
       const std::uint32_t row = at.row * layer.pool + of / layer.pool,
                           column = at.column * layer.pool + of % layer.pool;
-      const float* patch = input + std::size_t{at.sample} * layer.inputs + row * row_floats +
-                           column * layer.image.channels;
       Float4 sum[kTileRows];
 #pragma unroll
-      for (std::uint32_t r = 0; r < kTileRows; ++r) sum[r] = load4(biases + at.channel, 1, at.channels);
+      for (std::uint32_t r = 0; r < kTileRows; ++r) sum[r] = bias;
       for (std::uint32_t k = 0; k < layer.kernel; ++k) {
-        multiply_tile(sum, {patch + k * row_floats, layer.inputs, 1},
+        multiply_rows(sum, images.row, (row + k) * row_floats + column * layer.image.channels, 1,
                       {parameters + std::size_t{k} * steps * layer.channels + at.channel, layer.channels, 1}, steps,
-                      at.samples, at.channels);
+                      at.channels);
       }
 #pragma unroll
       for (std::uint32_t r = 0; r < kTileRows; ++r) {
         for (std::uint32_t c = 0; c < kTileColumns; ++c) {
-          if (of != 0 && !(sum[r].column[c] > largest[r].column[c])) continue;
-          largest[r].column[c] = sum[r].column[c];
-          found[r][c] = of;
+          const bool larger = of == 0 || sum[r].column[c] > largest[r].column[c];
+          largest[r].column[c] = larger ? sum[r].column[c] : largest[r].column[c];
+          found[r][c] = larger ? of : found[r][c];
         }
       }
     }
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
-      for (std::uint32_t c = 0; r < at.samples && c < at.channels; ++c) {
-        const std::uint32_t pixel = ((at.sample + r) * outputs.rows + at.row) * outputs.columns + at.column;
-        const std::uint32_t i = pixel * outputs.channels + at.channel + c;
-        const float value = activate(layer.activation, largest[r].column[c]);
-        output.values[i] = value;
-        if (layer.pool == 1) continue;
-        for (std::uint32_t of = 0; of < layer.pool * layer.pool; ++of) {
-          const float slope = before_activation(layer.activation, value, 1.0f);
-          output.slopes[windows.index(i, of)] = of == found[r][c] ? slope : 0.0f;
-        }
-      }
+      if (r < at.samples) write_pixel(layer, at, at.sample + r, largest[r], found[r], output);
     }
   });
 }
@@ -180,22 +204,20 @@ __device__ inline void backward_input(const Conv2d& layer, const float* paramete
                                       const float* input, std::uint32_t batch, const Sums& below, float* input_delta) {
   const ImageShape sums = layer.sum_image();
   for_image_tiles(batch, layer.image, [&](const ImageTile& at) {
+    const SampleRows deltas(delta, sums.floats(), at);
     Float4 sum[kTileRows] = {};
     for (std::uint32_t k = 0; k < layer.kernel * layer.kernel; ++k) {
       // The sum in which weight k multiplies this pixel; below 0 is large, too.
       const std::uint32_t row = at.row - k / layer.kernel, column = at.column - k % layer.kernel;
       if (row >= sums.rows || column >= sums.columns) continue;
-      const std::size_t first = (std::size_t{at.sample} * sums.rows + row) * sums.columns + column;
       const std::size_t weights = std::size_t{k} * layer.image.channels + at.channel;
-      multiply_tile(sum, {delta + first * sums.channels, sums.floats(), 1},
-                    {parameters + weights * layer.channels, 1, layer.channels}, layer.channels, at.samples,
-                    at.channels);
+      multiply_rows(sum, deltas.row, sums.index(0, row, column, 0), 1,
+                    {parameters + weights * layer.channels, 1, layer.channels}, layer.channels, at.channels);
     }
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.samples && c < at.channels; ++c) {
-        const std::uint32_t pixel = ((at.sample + r) * layer.image.rows + at.row) * layer.image.columns + at.column;
-        const std::uint32_t i = pixel * layer.image.channels + at.channel + c;
+        const std::uint32_t i = layer.image.index(at.sample + r, at.row, at.column, at.channel + c);
         below.backward(i, input[i], sum[r].column[c], input_delta);
       }
     }
@@ -206,18 +228,14 @@ __device__ inline void backward_input(const Conv2d& layer, const float* paramete
 __device__ __forceinline__ void sum_patches(const Conv2d& layer, const GradientTile& tile, const float* input,
                                             const float* delta, std::uint32_t batch, Float4 (&sum)[kTileRows]) {
   const ImageShape sums = layer.sum_image();
-  std::uint32_t offset[kTileRows];
+  const float* row[kTileRows];
 #pragma unroll
-  for (std::uint32_t r = 0; r < kTileRows; ++r) offset[r] = layer.patch_offset(tile.row + min(r, tile.rows - 1));
-  for (std::uint32_t line = 0; line < batch * sums.rows; ++line) {
-    const std::size_t image_row = std::size_t{line / sums.rows} * layer.image.rows + line % sums.rows;
-    const float* first = input + image_row * layer.image.columns * layer.image.channels;
-    const float* row[kTileRows];
-#pragma unroll
-    for (std::uint32_t r = 0; r < kTileRows; ++r) row[r] = first + offset[r];
-    multiply_rows(sum, row, layer.image.channels,
-                  {delta + std::size_t{line} * sums.columns * sums.channels + tile.column, sums.channels, 1},
-                  sums.columns, tile.columns);
+  for (std::uint32_t r = 0; r < kTileRows; ++r) row[r] = input + layer.patch_offset(tile.row + min(r, tile.rows - 1));
+  for (std::uint32_t sample = 0; sample < batch; ++sample) {
+    for (std::uint32_t y = 0; y < sums.rows; ++y) {
+      multiply_rows(sum, row, layer.image.index(sample, y, 0, 0), layer.image.channels,
+                    {delta + sums.index(sample, y, 0, tile.column), sums.channels, 1}, sums.columns, tile.columns);
+    }
   }
 }
 

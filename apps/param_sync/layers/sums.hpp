@@ -25,13 +25,6 @@ struct Sums {
   std::uint32_t columns = 1;   ///< windows in a row of the image
   std::uint32_t channels = 1;  ///< outputs of a place in the image; they lie together
 
-  /// The index of sum `of` (0 to pool * pool - 1) of output `i` of a batch.
-  GPUSOCK_FN std::size_t index(std::uint32_t i, std::uint32_t of) const {
-    const std::uint32_t window = i / channels, row = window / columns, column = window % columns;
-    const std::size_t place = (std::size_t{row} * pool + of / pool) * (columns * pool) + column * pool + of % pool;
-    return place * channels + i % channels;
-  }
-
   /// Makes the gradient with respect to the sums of output `i` of a batch from that with respect to the output. `delta`
   /// gets it; with windows it holds the slopes before.
   GPUSOCK_FN void backward(std::uint32_t i, float output, float gradient, float* delta) const {
@@ -39,9 +32,13 @@ struct Sums {
       delta[i] = before_activation(activation, output, gradient);
       return;
     }
-    for (std::uint32_t of = 0; of < pool * pool; ++of) {
-      float& at = delta[index(i, of)];
-      at = at != 0.0f ? gradient : 0.0f;  // a slope is 0 or 1
+    const std::uint32_t window = i / channels, row = window / columns, column = window % columns;
+    float* first = delta + (std::size_t{row} * pool * columns + column) * pool * channels + i % channels;
+    for (std::uint32_t y = 0; y < pool; ++y) {
+      for (std::uint32_t x = 0; x < pool; ++x) {
+        float& at = first[(y * columns * pool + x) * channels];
+        at = at != 0.0f ? gradient : 0.0f;  // a slope is 0 or 1
+      }
     }
   }
 };

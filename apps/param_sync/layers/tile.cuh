@@ -58,15 +58,16 @@ struct RightMatrix {
   std::uint32_t column_stride;
 };
 
-/// Adds rows * right, step after step, to the tile. The left factor is value(row, step) = row[row][step * step_stride].
+/// Adds left * right, step after step, to the tile, whose rows are anywhere: the left factor is
+/// value(r, step) = row[r][first + step * step_stride].
 __device__ __forceinline__ void multiply_rows(Float4 (&sum)[kTileRows], const float* const (&row)[kTileRows],
-                                              std::uint32_t step_stride, RightMatrix right, std::uint32_t steps,
-                                              std::uint32_t columns) {
+                                              std::size_t first, std::uint32_t step_stride, RightMatrix right,
+                                              std::uint32_t steps, std::uint32_t columns) {
   for (std::uint32_t step = 0; step < steps; ++step) {
     const Float4 factors = load4(right.data + std::size_t{step} * right.step_stride, right.column_stride, columns);
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r)
-      multiply_add(row[r][std::size_t{step} * step_stride], factors, sum[r]);
+      multiply_add(row[r][first + std::size_t{step} * step_stride], factors, sum[r]);
   }
 }
 
@@ -77,7 +78,7 @@ __device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatr
 #pragma unroll
   for (std::uint32_t r = 0; r < kTileRows; ++r)
     row[r] = left.data + std::size_t{r < rows ? r : rows - 1} * left.row_stride;
-  multiply_rows(sum, row, left.step_stride, right, steps, columns);
+  multiply_rows(sum, row, 0, left.step_stride, right, steps, columns);
 }
 
 /// The tile of a matrix that a thread computes: its first row and column, and how many rows and columns it has.

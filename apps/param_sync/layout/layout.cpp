@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kLayerParametersMax = 1u << 28;
 constexpr std::uint32_t kParametersMax = 1u << 30;
+constexpr std::uint32_t kSumsMax = 1u << 18;  // kernels count those of a batch in 32 bits
 
 [[noreturn]] void refuse(const std::string& problem) { throw gpusock::Error(EINVAL, "model: " + problem); }
 
@@ -20,6 +21,7 @@ void check_size(const Layer& layer, int nodes) {
   if (inputs == 0 || outputs == 0 || std::max(inputs, outputs) > kWidthMax) {
     refuse("layer widths must be from 1 to " + std::to_string(kWidthMax));
   }
+  if (layer.sum_count() > kSumsMax) refuse("layer " + layer.name() + " has more than 2^18 sums");
   std::uint64_t parameters = 0;  // parameters() has 32 bits
   for (const TensorShape& tensor : layer.tensors()) parameters += tensor.floats();
   if (parameters > kLayerParametersMax) refuse("a layer has more than 2^28 parameters");

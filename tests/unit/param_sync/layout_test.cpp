@@ -63,6 +63,8 @@ TEST(Layout, ConvolutionsHaveBlocksAndNamesForAllTheirParameters) {
     EXPECT_EQ(floats, layer.parameters());
   }
   EXPECT_NE(layout.fingerprint(), make_layout(lenet(28, 29, 10), 64).fingerprint());
+  const auto large = [] { make_layout({Conv2d::of({256, 256, 1}, 1, 16, 4, Activation::none)}, 1); };
+  EXPECT_THAT(error_of(large), HasSubstr("2^18 sums"));
   EXPECT_THAT(error_of([] { make_layout(lenet(11, 12, 10), 1); }), HasSubstr("widths"));
 }
 
