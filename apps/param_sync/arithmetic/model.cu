@@ -16,11 +16,14 @@ constexpr float kPixelDeviation = 0.3530f;
 /// Input `i` of a sample, with a border of background around it: the number of a row, or a pixel as a float around
 /// zero.
 __device__ float input_of(const SamplesView& samples, std::uint32_t sample, std::uint32_t border, std::uint32_t i) {
-  const std::size_t first = std::size_t{sample} * samples.rows * samples.columns;
-  const std::uint32_t wide = samples.columns + 2 * border;
-  const std::uint32_t row = i / wide - border, column = i % wide - border;  // below 0 is large, too
-  const bool is_inside = row < samples.rows && column < samples.columns;
-  const std::size_t at = first + std::size_t{row} * samples.columns + column;
+  bool is_inside = true;
+  if (border != 0) {
+    const std::uint32_t wide = samples.columns + 2 * border;
+    const std::uint32_t row = i / wide - border, column = i % wide - border;  // below 0 is large, too
+    is_inside = row < samples.rows && column < samples.columns;
+    i = row * samples.columns + column;
+  }
+  const std::size_t at = std::size_t{sample} * samples.rows * samples.columns + i;
   if (samples.values != nullptr) return is_inside ? samples.values[at] : 0;
   const auto pixel = static_cast<float>(is_inside ? samples.images[at] : 0);
   return (pixel / 255.0f - kPixelMean) / kPixelDeviation;
