@@ -166,8 +166,8 @@ std::uint64_t staleness_of(const std::vector<NodeReport>& nodes) {
   return most;
 }
 
-/// The share of their time that steps have spent on what was counted by step. A step lasts from the loss before to its own;
-/// the first one, and those that an evaluation comes before, do not count.
+/// The share of their time that steps have spent on what was counted by step. A step lasts from the loss before to its
+/// own; the first one, and those that an evaluation comes before, do not count.
 double share_of_steps(const RunReport& run, std::vector<std::uint64_t> NodeReport::*spent_ns) {
   double spent = 0, all = 0;
   for (const NodeReport& node : run.nodes) {

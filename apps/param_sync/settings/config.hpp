@@ -50,8 +50,7 @@ struct Config {
   bool error_feedback = true;    ///< what a push of `codec` leaves out is kept for later ones
   bool stale_lr = false;         ///< owners divide late pushes by their lag
   float delay_compensation = 0;  ///< see Correction::compensation
-  std::uint64_t device_pool_bytes = 0;  ///< with a store: device memory for weights and gradients (plan/pool_plan.hpp);
-                                        ///< 0: any
+  std::uint64_t device_pool_bytes = 0;  ///< with a store: limit of weights and gradients (plan/pool_plan.hpp); 0: none
   ExchangePrices prices;
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes

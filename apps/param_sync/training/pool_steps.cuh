@@ -21,9 +21,8 @@ struct PoolUse {
 /// The block waits until the stay has begun. Returns false if the run ends first. Block-collective.
 __device__ inline bool begin_use(const NodeState& node, const PoolUse& use) {
   std::uint64_t* const stalled_ns = blockIdx.x == 0 ? &use.staging->stalled_ns : nullptr;
-  if (!wait_until(
-          node, [&] { return has_opened(*use.opened, use.number); }, stalled_ns))
-    return false;
+  const auto opened = [&] { return has_opened(*use.opened, use.number); };
+  if (!wait_until(node, opened, stalled_ns)) return false;
   if (threadIdx.x == 0) executor::begin_compute(*node.times, gpusock::clock_ns());
   return true;
 }
@@ -145,7 +144,7 @@ class Stager {
 };
 
 /// Resident: a block for each owner, and then one that stages weights. Ends when all steps are done, or the run ends.
-static __global__ void exchange_and_stage(NodeState node, StoreMoves moves, Staging staging) {
+[[maybe_unused]] static __global__ void exchange_and_stage(NodeState node, StoreMoves moves, Staging staging) {
   if (blockIdx.x < static_cast<unsigned>(node.nodes)) {
     OwnersMoves(node, moves, blockIdx.x).run();
   } else {

@@ -286,7 +286,7 @@ class OwnersMoves {
 };
 
 /// Resident: a block for each owner. Ends when all steps are done, or the run ends.
-static __global__ void exchange_through_store(NodeState node, StoreMoves moves) {
+[[maybe_unused]] static __global__ void exchange_through_store(NodeState node, StoreMoves moves) {
   OwnersMoves(node, moves, blockIdx.x).run();
 }
 

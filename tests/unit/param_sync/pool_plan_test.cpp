@@ -43,8 +43,8 @@ class PoolsOf : public ::testing::TestWithParam<Widths> {
   static void for_pools(Check check) {
     const Layout layout = make_layout(GetParam(), 2);
     const std::uint64_t least = largest_bytes(layout), all = 2 * bytes_of(layout) + 16 * layout.layers.size();
-    for (std::uint64_t part = 0; part <= 20; ++part) {
-      const std::uint64_t bytes = least + (all - least) * part / 20;
+    for (std::uint64_t part = 0; part <= 8; ++part) {
+      const std::uint64_t bytes = least + (all - least) * part / 8;
       SCOPED_TRACE("pool of " + std::to_string(bytes) + " bytes");
       check(layout, bytes, PoolPlan::make(layout, bytes));
     }
