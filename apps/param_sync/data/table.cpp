@@ -41,7 +41,8 @@ class TableMaker {
   /// Says how many columns a row has, with that of the class. All rows have as many.
   void begin_row(const std::string& where, std::size_t columns) {
     if (columns < 2 || columns > kColumnsMax) {
-      refuse(where, std::to_string(columns) + " columns, and not 2 to 2^20: numbers, and in the last one the class");
+      refuse(where, std::to_string(columns) +
+                        " columns, divided by commas, and not 2 to 2^20: numbers, and in the last one the class");
     }
     if (table_.columns == 0) table_.columns = static_cast<std::uint32_t>(columns - 1);
     if (columns != table_.columns + std::size_t{1}) {
@@ -56,7 +57,8 @@ class TableMaker {
     table_.values.push_back(stored);
   }
 
-  void end_row(const std::string& of_class) {
+  void end_row(const std::string& where, const std::string& of_class) {
+    if (of_class.empty()) refuse(where, "the class, in the last column, is empty");
     names_.push_back(of_class);
     known_.insert(of_class);
   }
@@ -69,10 +71,7 @@ class TableMaker {
                                     " different values, and not 2 to 256: it says to which class a row belongs");
     }
     table_.classes.assign(known_.begin(), known_.end());
-    if (std::all_of(known_.begin(), known_.end(), is_number)) {
-      std::stable_sort(table_.classes.begin(), table_.classes.end(),
-                       [](const auto& a, const auto& b) { return *number_of(a) < *number_of(b); });
-    }
+    if (std::all_of(known_.begin(), known_.end(), is_number)) sort_numbers();
     for (const std::string& name : names_) {
       const auto at = std::find(table_.classes.begin(), table_.classes.end(), name);
       table_.labels.push_back(static_cast<std::uint8_t>(at - table_.classes.begin()));
@@ -81,6 +80,22 @@ class TableMaker {
   }
 
  private:
+  /// Classes whose names are numbers.
+  void sort_numbers() {
+    for (const std::string& name : known_) {
+      if (std::trunc(*number_of(name)) == *number_of(name)) continue;
+      refuse("the last column",
+             "'" + name.substr(0, 40) + "' is no whole number: it says to which class a row belongs");
+    }
+    std::sort(table_.classes.begin(), table_.classes.end(),
+              [](const auto& a, const auto& b) { return *number_of(a) < *number_of(b); });
+    const auto is_same = [](const auto& a, const auto& b) { return *number_of(a) == *number_of(b); };
+    if (const auto same = std::adjacent_find(table_.classes.begin(), table_.classes.end(), is_same);
+        same != table_.classes.end()) {
+      refuse("the last column", *same + " and " + *(same + 1) + " are one number: write it in one way");
+    }
+  }
+
   const std::filesystem::path& file_;
   Table table_;
   std::vector<std::string> names_;  // by row
@@ -94,7 +109,7 @@ void read_csv(std::string_view text, TableMaker& table) {
     bool is_first = true;
     while (const auto fields = reader.next()) {
       const auto numbers_end = fields->end() - 1;
-      const bool names_columns = is_first && !std::all_of(fields->begin(), numbers_end, is_number);
+      const bool names_columns = is_first && std::none_of(fields->begin(), numbers_end, is_number);
       is_first = false;
       table.begin_row(line(), fields->size());
       if (names_columns) continue;
@@ -106,7 +121,7 @@ void read_csv(std::string_view text, TableMaker& table) {
         }
         table.add(line(), *number);
       }
-      table.end_row(fields->back());
+      table.end_row(line(), fields->back());
     }
   } catch (const std::invalid_argument& problem) {
     table.refuse(line(), problem.what());
@@ -129,7 +144,7 @@ void read_array(std::string_view content, TableMaker& table) {
     if (std::trunc(of_class) != of_class || std::abs(of_class) > 1e9) {
       table.refuse(where, "the class, in the last column, is no whole number");
     }
-    table.end_row(std::to_string(static_cast<long long>(of_class)));
+    table.end_row(where, std::to_string(static_cast<long long>(of_class)));
   }
 }
 

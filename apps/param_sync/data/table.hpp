@@ -22,7 +22,7 @@ struct Table {
 
 /// Reads a CSV file (RFC 4180) or a NumPy array (.npy), plain or compressed with gzip. Which one it is, its first bytes
 /// say. The last column is the class, the others are numbers. In a CSV file the class may be any text, and a first line
-/// that has other text than numbers has the columns' names.
+/// without any number before the class has the columns' names. Classes that all are numbers are whole ones.
 ///
 /// Throws gpusock::Error (EINVAL), which names the file and the line or row: the file is none of both, rows differ in
 /// length, something is no finite number, or there are more than 256 classes, or less than two; (errno) it cannot be

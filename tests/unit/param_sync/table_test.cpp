@@ -101,6 +101,11 @@ TEST(Tables, SayWhatIsWrongAndWhere) {
               HasSubstr("cannot open /nonexistent/table.csv"));
   EXPECT_THAT(error_of_table("1,a\nx,b\n"), HasSubstr("line 2: 'x' in column 1 is no number"));
   EXPECT_THAT(error_of_table("1,a\n,b\n"), HasSubstr("line 2: '' in column 1 is no number"));
+  EXPECT_THAT(error_of_table("x,1,a\n1,2,b\n"), HasSubstr("line 1: 'x' in column 1 is no number"));
+  EXPECT_THAT(error_of_table("1,a\n2,\n"), HasSubstr("line 2: the class, in the last column, is empty"));
+  EXPECT_THAT(error_of_table("1,1\n2,0.5\n"), HasSubstr("the last column: '0.5' is no whole number"));
+  EXPECT_THAT(error_of_table("1,1\n2,1.0\n"), HasSubstr("1 and 1.0 are one number"));
+  EXPECT_THAT(error_of_table("1;a\n2;b\n"), HasSubstr("divided by commas"));
   EXPECT_THAT(error_of_table("1,a\n2,3,b\n"), HasSubstr("line 2: 3 columns, and the rows before have 2"));
   EXPECT_THAT(error_of_table("1\n2\n"), HasSubstr("line 1: 1 columns"));
   EXPECT_THAT(error_of_table("1,a\nnan,b\n"), HasSubstr("line 2: a number that is not finite"));
