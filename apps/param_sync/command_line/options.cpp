@@ -180,7 +180,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
           "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
           "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
           "(after a step M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass "
-          "weights on, up to D times, and each time they are a step older); or every:X, in which nodes average their "
+          "weights on, up to D times, and each time they are a step older), both with a smaller --momentum; or "
+          "every:X, in which nodes average their "
           "weights after X steps, or "
           "streaming:X,T, in "
           "which they do so layer by layer, and go on for T steps meanwhile (docs/stores.md)")

@@ -135,7 +135,8 @@ class Planner {
   const auto& largest = *std::ranges::max_element(layout.layers, {}, &Layer::parameters);
   throw gpusock::Error(EINVAL, "--device-pool of " + std::to_string(bytes_max) + " bytes has no room for layer " +
                                    largest.name() + ", which takes " +
-                                   std::to_string(std::uint64_t{largest.parameters()} * sizeof(float)) + " bytes");
+                                   std::to_string(std::uint64_t{largest.parameters()} * sizeof(float)) +
+                                   " bytes: give at least as many");
 }
 
 }  // namespace
