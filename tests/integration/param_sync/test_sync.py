@@ -109,32 +109,30 @@ class Sync(Runs):
 
         self.assertLess(seconds("streaming:6,5"), seconds("streaming:6,0"))
 
+    def equals_serial(self, sync, staleness):
+        """Nodes in this process, on each link, and in virtual time however long steps take. Returns the last results."""
+        serial = results(*SMALL, *sync, "--serial")
+        delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
+        self.assertEqual(delayed["weights_hash"], serial["weights_hash"], sync)
+        for link in ("p2p", "tcp"):
+            report = results(*SMALL, *sync, "--in-process", "--link", link)
+            for what in ("weights_hash", "losses", "accuracies"):
+                self.assertEqual(report[what], serial[what], (sync, link, what))
+            self.assertEqual((report["staleness"], serial["staleness"]), (staleness, staleness))
+        return report
+
     def test_pipelines_equal_serial(self):
         """Whichever owner is ahead of the others, and however long steps take."""
         for nodes, depth in ((1, 1), (3, 1), (4, 2), (3, 16)):
             sync = ("--nodes", nodes, "--sync", f"pipeline:{depth}", "--momentum", 0.3)
-            serial = results(*SMALL, *sync, "--serial")
-            delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
-            self.assertEqual(delayed["weights_hash"], serial["weights_hash"])
-            for link in ("p2p", "tcp"):
-                report = results(*SMALL, *sync, "--in-process", "--link", link)
-                for what in ("weights_hash", "losses", "accuracies"):
-                    self.assertEqual(report[what], serial[what], (nodes, depth, link, what))
-                self.assertEqual((report["staleness"], serial["staleness"]), (depth, depth) if nodes != 1 else (0, 0))
+            self.equals_serial(sync, depth if nodes != 1 else 0)
         self.assertEqual(len({results(*SMALL, "--serial", *sync)["weights_hash"] for sync in ((), ("--sync", "pipeline:1"), ("--sync", "pipeline:2"))}), 3)
 
     def test_trees_equal_serial(self):
         """Each range's weights are as old as the node's place in its owner's tree is deep, and the lags say so."""
         for nodes, depth, deepest in ((1, 2, 1), (2, 3, 1), (4, 2, 2), (4, 16, 3)):
             sync = ("--nodes", nodes, "--sync", f"tree:{depth}", "--momentum", 0.3)
-            serial = results(*SMALL, *sync, "--serial")
-            delayed = results(*SMALL, *sync, "--serial", "--delays", "exponential,slow:3")
-            self.assertEqual(delayed["weights_hash"], serial["weights_hash"])
-            for link in ("p2p", "tcp"):
-                report = results(*SMALL, *sync, "--in-process", "--link", link)
-                for what in ("weights_hash", "losses", "accuracies"):
-                    self.assertEqual(report[what], serial[what], (nodes, depth, link, what))
-                self.assertEqual((report["staleness"], serial["staleness"]), (deepest, deepest) if nodes != 1 else (0, 0))
+            report = self.equals_serial(sync, deepest if nodes != 1 else 0)
             if depth != 16:
                 continue
             ranges, reads = 3, report["steps"] - 1  # of each owner; a chain: one owner's weights are a step old, and its neighbour's, ...
