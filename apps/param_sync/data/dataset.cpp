@@ -79,7 +79,7 @@ Dataset load_table(const std::filesystem::path& file) {
   std::vector<std::uint32_t> order(table.rows());
   std::iota(order.begin(), order.end(), 0u);
   Random random(kSeed);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  shuffle(order, random);
   std::vector<bool> tests(table.rows());
   for (std::size_t i = 0; i < table.rows() / kShare; ++i) tests[order[i]] = true;
   Dataset data;
@@ -180,7 +180,7 @@ std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t see
   std::vector<std::uint32_t> all(samples);
   std::iota(all.begin(), all.end(), 0u);
   Random random(seed ^ (0x9e3779b97f4a7c15u * (epoch + 1)));
-  for (std::size_t i = samples; i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);  // Fisher and Yates
+  shuffle(all, random);
 
   const std::size_t step_samples = std::size_t{batch} * nodes;
   std::vector<std::uint32_t> mine;

@@ -1,8 +1,11 @@
 #pragma once
 /// @file Random numbers that are the same on every machine and standard library (std:: distributions are not).
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
+#include <vector>
 
 namespace param_sync {
 
@@ -19,5 +22,11 @@ class Random {
  private:
   std::mt19937_64 bits_;  // its sequence is fixed by the C++ standard
 };
+
+/// Brings items into a random order (Fisher and Yates).
+template <class Item>
+void shuffle(std::vector<Item>& items, Random& random) {
+  for (std::size_t left = items.size(); left > 1; --left) std::swap(items[left - 1], items[random.below(left)]);
+}
 
 }  // namespace param_sync

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace param_sync {
@@ -14,7 +13,7 @@ std::uint64_t Slots::step_of(int rank, std::uint64_t round) const {
   Random random(seed * 0x9e3779b97f4a7c15 + round * 0xd1342543de82ef95 + 2);
   std::vector<int> order(static_cast<std::size_t>(nodes));
   std::iota(order.begin(), order.end(), 0);
-  for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
+  shuffle(order, random);
   const auto before = std::find(order.begin(), order.end(), rank) - order.begin();
   return static_cast<std::uint64_t>(before) / count;
 }
