@@ -1,5 +1,6 @@
 # ./run bundle [--device cpu|cuda] [--arch N,M] [--data part|all|none] [DIR]: the built programs with the libraries and data they need, for machines without build tools.
 . scripts/packages.sh
+. scripts/bundle_programs.sh
 
 main() {
   local to="$root/bundle" preset='' named=no architectures='' data=part
@@ -36,12 +37,12 @@ main() {
   say "there: ./run demo, ./run bench, ./run gpu-check, or bin/param_sync --help; ./run unpack for all programs"
 }
 
-# The programs that fill_bundle.sh takes: there are many more tests than those.
 build_programs() {
-  local programs=(param_sync gpusock-bench gpusock-doctor gpusock-top all_reduce all_to_all echo_server file_sender http_client
-    http_server matmul_server redis_client calls_test connections_test fault_matrix_test gpunet_test kernels_test param_sync_model_test)
+  local programs=("${bundle_programs[@]}" "${bundle_seldom[@]}" "${bundle_tests[@]}") test
   configure "$preset"
-  ! grep -q gpu_memory_test "${build_folder:-build/$preset}/build.ninja" || programs+=(gpu_memory_test) # GPUs with libibverbs
+  for test in "${bundle_verbs_tests[@]}"; do
+    ! grep -q "$test" "${build_folder:-build/$preset}/build.ninja" || programs+=("$test")
+  done
   build "$preset" "${programs[@]}"
 }
 

@@ -7,15 +7,10 @@ to=$1 from=$2 preset=$3 data=${4:-part}
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 . scripts/common.sh
 . scripts/gpu_machine.sh
+. scripts/bundle_programs.sh
 
 images=/usr/share/datasets/fashion-mnist
 part_train=15000 part_test=5000
-# What gpu-check runs. The other tests need no GPU, or what a bundle has not.
-tests=(calls_test connections_test fault_matrix_test gpu_memory_test gpunet_test kernels_test param_sync_model_test)
-# What ./run demo, bench and gpu-check do not run is packed, like the tests, until ./run unpack: most of each program is the same libraries.
-seldom=(all_reduce all_to_all file_sender http_client http_server matmul_server matrix_completion redis_client sparse_regression)
-# These are left out: rivals need what is installed as a whole, and with the two examples it would be larger than 64 MiB.
-left_out=(graph_programs param_sync-gloo param_sync-mpi scheduled_lasso)
 
 # Programs are linked to look for libraries in ../lib beside their folder (see GpusockBuild.cmake).
 copy_program() {
@@ -71,18 +66,18 @@ note_cuda() {
 rm -rf "$to"
 mkdir -p "$to"/{bin,tests,lib,data,scripts}
 while read -r program; do
-  [[ " ${left_out[*]} " == *" $(basename "$program") "* ]] || copy_program "$program" "$to/bin"
+  [[ " ${bundle_programs[*]} ${bundle_seldom[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/bin"
 done < <(programs_in "$from"/{apps,examples,microbench,gpusock})
 while read -r program; do
-  [[ " ${tests[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/tests"
+  [[ " ${bundle_tests[*]} ${bundle_verbs_tests[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/tests"
 done < <(programs_in "$from/tests")
 copy_libraries
 copy_data
 install -m 644 tools/schedule_lab/figures/plot.gp "$to/data/"
 install -m 644 -D tests/integration/server.py "$to/tests/integration/server.py"
 install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
-tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${seldom[@]/#/bin/}" tests
-rm -rf "${seldom[@]/#/$to/bin/}" "$to/tests"
+tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${bundle_seldom[@]/#/bin/}" tests
+rm -rf "${bundle_seldom[@]/#/$to/bin/}" "$to/tests"
 install -m 755 run "$to/run"
 install -m 644 scripts/*.sh "$to/scripts/"
 install -m 644 LICENSE README.md "$to/"
