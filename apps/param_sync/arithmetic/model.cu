@@ -1,5 +1,6 @@
 #include "arithmetic/model.hpp"
 
+#include "arithmetic/pixels.cuh"
 #include "layers/layer.hpp"
 #include "layers/softmax.cuh"
 
@@ -10,23 +11,12 @@
 namespace param_sync {
 namespace {
 
-constexpr float kPixelMean = 0.2860f;  // Fashion-MNIST's, of pixels scaled to 0..1; any near value will do
-constexpr float kPixelDeviation = 0.3530f;
-
-/// Input `i` of a sample, with a border of background around it: the number of a row, or a pixel as a float around
-/// zero.
+/// Input `i` of a sample, with a border of background around it: the number of a row, or a pixel as a float.
 __device__ float input_of(const SamplesView& samples, std::uint32_t sample, std::uint32_t border, std::uint32_t i) {
-  bool is_inside = true;
-  if (border != 0) {
-    const std::uint32_t wide = samples.columns + 2 * border;
-    const std::uint32_t row = i / wide - border, column = i % wide - border;  // below 0 is large, too
-    is_inside = row < samples.rows && column < samples.columns;
-    i = row * samples.columns + column;
-  }
-  const std::size_t at = std::size_t{sample} * samples.rows * samples.columns + i;
-  if (samples.values != nullptr) return is_inside ? samples.values[at] : 0;
-  const auto pixel = static_cast<float>(is_inside ? samples.images[at] : 0);
-  return (pixel / 255.0f - kPixelMean) / kPixelDeviation;
+  const std::size_t first = std::size_t{sample} * samples.rows * samples.columns;
+  const ImagePlace place(samples.rows, samples.columns, border, i);
+  if (samples.values != nullptr) return place.is_inside ? samples.values[first + place.i] : 0;
+  return pixel_input(place.is_inside ? samples.images[first + place.i] : 0);
 }
 
 /// Copies the inputs of one batch.

@@ -19,16 +19,21 @@ std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample)
   return perceptron(widths);
 }
 
-Plan Plan::make(const Config& config, const DatasetShape& data) {
-  if (config.model == kLenet && std::min(data.sample.rows, data.sample.columns) < kLenetPixelsMin) {
+Layout layout_of(const Config& config, const SampleShape& sample, int nodes) {
+  if (config.model == kLenet && std::min(sample.rows, sample.columns) < kLenetPixelsMin) {
     throw gpusock::Error(EINVAL, "--model lenet takes images of at least " + std::to_string(kLenetPixelsMin) + " x " +
                                      std::to_string(kLenetPixelsMin) + " pixels; these have " +
-                                     std::to_string(data.sample.rows) + " x " + std::to_string(data.sample.columns) +
+                                     std::to_string(sample.rows) + " x " + std::to_string(sample.columns) +
                                      ": take other data, or --model mlp");
   }
+  Layout layout = make_layout(layers_of(config, sample), nodes);
+  layout.border = config.model == kLenet ? kLenetBorder : 0;
+  return layout;
+}
+
+Plan Plan::make(const Config& config, const DatasetShape& data) {
   Plan plan;
-  plan.layout = make_layout(layers_of(config, data.sample), config.nodes);
-  plan.layout.border = config.model == kLenet ? kLenetBorder : 0;
+  plan.layout = layout_of(config, data.sample, config.nodes);
   plan.batch = config.batch;
   plan.steps_per_epoch = data.samples / plan.samples_per_step();
   plan.steps = plan.steps_per_epoch * config.epochs;

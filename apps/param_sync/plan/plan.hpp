@@ -39,6 +39,10 @@ struct Plan {
 /// The layers of the model for samples of this shape. Some have no outputs if images are too small for the model.
 std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample);
 
+/// The layout of that model. Throws gpusock::Error (EINVAL) if images are too small for it, and what make_layout()
+/// does.
+Layout layout_of(const Config& config, const SampleShape& sample, int nodes);
+
 /// Says what is wrong with the settings for the data that they name; empty if nothing is, or if the data cannot be
 /// read.
 std::string problem_of_plan(const Config& config);
