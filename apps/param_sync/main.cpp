@@ -7,6 +7,7 @@
 #include "plan/layer_schemes.hpp"
 #include "plan/plan.hpp"
 #include "runs/runs.hpp"
+#include "serving/commands.hpp"
 #include "training/node.hpp"
 #include "program/run.hpp"
 
@@ -19,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -100,9 +102,21 @@ std::string label_of(const param_sync::Config& config) {
   return rank < 0 ? "" : fmt::format("rank {}: ", rank);
 }
 
+/// Returns the status of `param_sync serve` or `ask`; nothing if the arguments are not one of these.
+std::optional<int> run_serving_command(int argc, char** argv) {
+  if (argc < 2) return std::nullopt;
+  const std::string word = argv[1];
+  if (word != "serve" && word != "ask") return std::nullopt;
+  std::string name = "param_sync " + word;
+  argv[1] = name.data();  // the name that --help shows
+  return word == "serve" ? param_sync::serving::serve_command(argc - 1, argv + 1)
+                         : param_sync::serving::ask_command(argc - 1, argv + 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto status = run_serving_command(argc, argv)) return *status;
   if (argc > 1 && param_sync::commands::is_command(argv[1])) return param_sync::commands::run_command(argc, argv);
   int exit_status = 0;
   const auto config = param_sync::parse_options(argc, argv, exit_status);

@@ -4,6 +4,7 @@
 #include "world.hpp"
 
 #include "apps/param_sync/arithmetic/step_board.cuh"
+#include "apps/param_sync/publishing/snapshots.cuh"
 #include "apps/param_sync/training/pool_words.cuh"
 #include "apps/param_sync/training/step.cuh"
 
@@ -185,11 +186,48 @@ Case pool_of_device_memory() {
           20'000};
 }
 
+/// A training publishes weights, and a reader takes the newest ones: always a whole version, and no older one than
+/// before. Where the only other slot is read, the training goes on without publishing.
+Case snapshots() {
+  struct Shared {
+    std::uint64_t word = 0, versions[2] = {};
+    float slots[2] = {};
+    ps::Snapshots snapshots{&word, slots, versions, 1, 2};
+    std::uint64_t seen = 0;
+  };
+  return {"param_sync.weights_for_readers",
+          [](Run& run) {
+            auto& shared = run.make<Shared>();
+            run.thread([&] {
+              for (std::uint64_t version = 1; version <= 3; ++version) {
+                const int slot = shared.snapshots.begin_write();
+                if (slot < 0) continue;
+                shared.snapshots.of(slot)[0] = static_cast<float>(version);
+                shared.versions[slot] = version;
+                shared.snapshots.publish(slot);
+              }
+            });
+            run.thread([&] {
+              for (int turn = 0; turn < 2; ++turn) {
+                const int slot = shared.snapshots.begin_read();
+                const std::uint64_t version = shared.versions[slot];
+                require(shared.snapshots.of(slot)[0] == static_cast<float>(version), "a version is whole");
+                require(version >= shared.seen, "none is older than the one before");
+                shared.seen = version;
+                shared.snapshots.end_read(slot);
+              }
+            });
+            run.at_end([&] { return std::to_string(shared.seen); });
+          },
+          {"0", "1", "2", "3"},
+          20'000};
+}
+
 }  // namespace
 
 std::vector<Case> param_sync_cases() {
-  return {two_failures(), end_of_a_run(), late_weights(),         opened_socket(),
-          losses(),       last_word(),    pool_of_device_memory()};
+  return {two_failures(), end_of_a_run(), late_weights(),          opened_socket(),
+          losses(),       last_word(),    pool_of_device_memory(), snapshots()};
 }
 
 }  // namespace gpusock::model

@@ -1,5 +1,6 @@
 #include "checkpoint/safetensors.hpp"
 
+#include "gpusock/error.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <string_view>
@@ -39,9 +41,9 @@ std::string exchange_crc(std::string& header, const std::string& digits) {
 
 }  // namespace
 
-std::string start_of(const Layout& layout, std::span<const Numbers> numbers, json about) {
-  about["crc32"] = kNoCrc;
-  json header = {{kMetadata, std::move(about)}};  // comes first: names are sorted
+/// What a header says of the tensors.
+static json tensors_of(const Layout& layout, std::span<const Numbers> numbers) {
+  json header = json::object();
   std::uint64_t end = 0;
   const auto add = [&](const std::string& name, const TensorShape& tensor) {
     const std::uint64_t begin = std::exchange(end, end + tensor.floats() * sizeof(float));
@@ -54,6 +56,13 @@ std::string start_of(const Layout& layout, std::span<const Numbers> numbers, jso
       }
     }
   }
+  return header;
+}
+
+std::string start_of(const Layout& layout, std::span<const Numbers> numbers, json about) {
+  about["crc32"] = kNoCrc;
+  json header = tensors_of(layout, numbers);
+  header[kMetadata] = std::move(about);  // comes first: names are sorted
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the tensors
   const std::uint64_t length = text.size();
@@ -64,7 +73,9 @@ std::string start_of(const Layout& layout, std::span<const Numbers> numbers, jso
   return text;
 }
 
-json read_metadata(std::ifstream& file) {
+/// Returns the header of a file, and leaves the file at its first tensor; no JSON object if it is not as it was
+/// written.
+static json read_header(std::ifstream& file) {
   std::uint64_t length = 0;
   if (!file.read(reinterpret_cast<char*>(&length), sizeof length) || length > kHeaderBytesMax) return nullptr;
   std::string header(sizeof length + length, '\0');
@@ -78,8 +89,39 @@ json read_metadata(std::ifstream& file) {
   if (file.bad() || told != fmt::format("{:08x}", crc)) return nullptr;
   file.clear();
   file.seekg(static_cast<std::streamoff>(header.size()));
-  json parsed = json::parse(header.begin() + sizeof length, header.end(), nullptr, false);
-  return parsed.is_object() ? std::move(parsed[kMetadata]) : json();
+  return json::parse(header.begin() + sizeof length, header.end(), nullptr, false);
+}
+
+json read_metadata(std::ifstream& file) {
+  json header = read_header(file);
+  return header.is_object() ? std::move(header[kMetadata]) : json();
+}
+
+std::vector<float> read_weights(const std::string& name, const Layout& layout) {
+  errno = 0;
+  std::ifstream file(name, std::ios::binary);
+  if (!file) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot read the weights " + name);
+  const json header = read_header(file);
+  if (!header.is_object()) {
+    throw gpusock::Error(EBADMSG, "the weights " + name +
+                                      " are damaged, or were not written by param_sync --save-weights or --checkpoint");
+  }
+  std::vector<float> weights(layout.parameters());
+  const Numbers numbers{"", weights};
+  const json wanted = tensors_of(layout, {&numbers, 1});
+  std::uint64_t tensors = 0;
+  for (const auto& [tensor, about] : header.items()) tensors += tensor.starts_with("layers.") ? 1 : 0;
+  for (const auto& [tensor, about] : wanted.items()) {
+    if (tensors == wanted.size() && header.contains(tensor) && header[tensor] == about) continue;
+    throw gpusock::Error(
+        EINVAL, "the weights " + name +
+                    " are of a model with other layers: give the --model, --hidden and --data of its training");
+  }
+  const auto bytes = static_cast<std::streamsize>(weights.size() * sizeof(float));
+  if (!file.read(reinterpret_cast<char*>(weights.data()), bytes)) {
+    throw gpusock::Error(EIO, "cannot read the weights " + name);
+  }
+  return weights;
 }
 
 void write_weights(const std::string& file, const Layout& layout, const std::vector<float>& weights) {

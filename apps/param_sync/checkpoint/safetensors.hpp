@@ -28,6 +28,10 @@ std::string start_of(const Layout& layout, std::span<const Numbers> numbers, nlo
 /// written, returns no JSON object. The CRC does not prove who wrote the file: compare what the strings say.
 nlohmann::json read_metadata(std::ifstream& file);
 
+/// Returns the weights of a file that write_weights() has written, or of a checkpoint. Throws gpusock::Error, which
+/// says what is wrong with the file: also if its layers are not those of `layout`.
+std::vector<float> read_weights(const std::string& file, const Layout& layout);
+
 /// Throws gpusock::Error.
 void write_weights(const std::string& file, const Layout& layout, const std::vector<float>& weights);
 

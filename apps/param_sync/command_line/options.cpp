@@ -1,5 +1,6 @@
 #include "command_line/options.hpp"
 
+#include "command_line/model_options.hpp"
 #include "layout/layout.hpp"
 #include "plan/delays.hpp"
 #include "plan/exchange_plan.hpp"
@@ -28,20 +29,19 @@ namespace {
 using gpusock::program::Arguments;
 using gpusock::program::split;
 
-constexpr const char* kNotGiven = "not given";  // no value of --hidden; an empty one is: no hidden layers
-
 /// Options that are converted after parsing: if one is given twice, the last one counts, as a whole.
 struct Texts {
   std::string link;
-  std::string hidden = kNotGiven;
+  std::string hidden = kHiddenNotGiven;
   std::string peers;
   std::string prices;
   bool no_priority = false;
   bool no_error_feedback = false;
   bool no_overlap = false;
-  int nodes = 0;                  // 0: not given
-  std::uint64_t every = 0;        // 0: not given
-  std::uint64_t trace_steps = 0;  // 0: not given
+  int nodes = 0;                    // 0: not given
+  std::uint64_t every = 0;          // 0: not given
+  std::uint64_t trace_steps = 0;    // 0: not given
+  std::uint64_t publish_steps = 0;  // 0: not given
 };
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
@@ -52,21 +52,6 @@ constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any positive number
-
-/// Returns 0 if the text is not a width.
-std::uint32_t width_from(const std::string& text) {
-  std::uint32_t width = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-  return error == std::errc{} && end == text.data() + text.size() && width <= kWidthMax ? width : 0;
-}
-
-/// Says what is wrong with --hidden; empty if nothing is.
-std::string width_problem(const std::string& text) {
-  for (const std::string& width : split(text)) {
-    if (width_from(width) == 0) return fmt::format("'{}' is no width from 1 to {}", width, kWidthMax);
-  }
-  return "";
-}
 
 /// Returns 0 if the text is not a step.
 std::uint64_t step_from(const std::string& text) {
@@ -94,6 +79,14 @@ std::string problem_of(Read read, const std::string& text) {
 /// Says what is wrong with --sync; empty if nothing is.
 std::string sync_problem(const std::string& text) {
   return text.empty() ? "'' is no clock: take bsp, ssp:S, async or every:X" : problem_of(sync_of, text);
+}
+
+/// Says what is wrong with --publish; empty if nothing is. An unknown host is no misuse.
+std::string publish_problem(const std::string& text) try {
+  const bool is_stream = gpusock::Endpoint::parse(text).type == gpusock::SocketType::stream;
+  return is_stream ? "" : "'" + text + "': weights are sent as a stream: leave out type=seqpacket";
+} catch (const gpusock::Error& error) {
+  return error.code().value() == EINVAL ? error.what() : "";
 }
 
 constexpr const char* kMeasured = "measured";
@@ -128,11 +121,7 @@ std::string prices_problem(const std::string& text) {
 void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--nodes", texts.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax)
       .shown_default(std::to_string(config.nodes) + ", or a launcher's");
-  arguments.choice("--model", config.model, {kMlp, kLenet},
-                   "mlp: fully connected layers; lenet: two convolutions with pooling, and three of these");
-  arguments.text("--hidden", texts.hidden, "With --model mlp: widths of the hidden layers, with commas")
-      .shown_default(fmt::format("{}", fmt::join(config.hidden, ",")))
-      .check(width_problem);
+  add_model_options(arguments, config, texts.hidden);
   arguments.number("--epochs", config.epochs, "How often all training samples are visited", 1, 10000);
   arguments.number("--batch", config.batch, "Samples of a step on each node", 1, 4096);
   arguments.number("--lr", config.learning_rate, "Learning rate", kLearningRateMin, kLearningRateMax);
@@ -248,6 +237,15 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text("--resume", config.resume,
             "Go on from a checkpoint: a step, or latest, which begins anew where there is none")
       .check(resume_problem);
+  arguments
+      .text("--publish", config.publish,
+            "HOST:PORT[,link=...] where rank 0 publishes its weights while it trains, for param_sync serve --from and "
+            "others; port 0 picks one")
+      .check(publish_problem);
+  arguments
+      .number("--publish-every", texts.publish_steps, "Steps from one version that is published to the next", 1,
+              kAnySeed)
+      .shown_default(std::to_string(config.publish_steps));
   arguments.json(config.json_file, "The results as JSON");
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
   arguments.text("--trace", config.trace_file,
@@ -270,14 +268,13 @@ void take_texts(const Texts& texts, Config& config) {
   config.overlap = !texts.no_overlap;
   if (texts.every != 0) config.checkpoint_steps = texts.every;
   if (texts.trace_steps != 0) config.trace_steps = texts.trace_steps;
+  if (texts.publish_steps != 0) config.publish_steps = texts.publish_steps;
   if (texts.nodes != 0) {
     config.nodes = texts.nodes;
   } else if (config.rank >= 0 && !config.peers.empty()) {
     config.nodes = static_cast<int>(config.peers.size());
   }
-  if (texts.hidden == kNotGiven) return;
-  config.hidden.clear();
-  for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
+  take_hidden(texts.hidden, config);
 }
 
 /// Reads what a launcher says, unless the options already choose how to run.
@@ -389,6 +386,7 @@ std::string misuse(const Config& config) {
     return "--prices measured is for nodes that this command starts; run it once with these, and give all nodes the "
            "numbers that it prints";
   }
+  if (config.serial && !config.publish.empty()) return "--serial is a reference and publishes no weights";
   if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
   if (config.credits != 0 && !all_parts(config.scheme, schedule::has_credits))
     return fmt::format("--credits is for --scheme {}",
@@ -442,6 +440,8 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       "Trains a model on Fashion-MNIST across nodes; the kernels exchange the gradients, layer by layer.",
       "param_sync schedule: makes, checks and draws schedules; simulate: runs one in virtual time; predict: prices "
       "them; bench: times them; plot: draws results (docs/schedules.md; each has a --help).\n"
+      "param_sync serve: answers inference requests, also with the weights of a running training; ask: asks it, and "
+      "measures (docs/serving.md).\n"
       "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see "
       "docs/many_hosts.md. "
       "--nodes, --rank and --peers mean more than what a launcher says.\n"
@@ -455,10 +455,9 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       take_texts(texts, config);
       read_environment(texts, config);
       if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
-      if (texts.hidden != kNotGiven && config.model != kMlp) {
-        return fmt::format("--hidden is for --model mlp: the layers of {} have fixed widths", config.model);
-      }
+      if (const std::string problem = problem_of_hidden(texts.hidden, config); !problem.empty()) return problem;
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
+      if (texts.publish_steps != 0 && config.publish.empty()) return "--publish-every needs --publish ENDPOINT";
       if (texts.trace_steps != 0 && config.trace_file.empty()) return "--trace-steps needs --trace FILE";
       return misuse(config);
     } catch (const gpusock::Error& error) {
@@ -504,6 +503,10 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (config.credits != 0) arguments.insert(arguments.end(), {"--credits", std::to_string(config.credits)});
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");
+  if (!config.publish.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--publish", config.publish, "--publish-every", std::to_string(config.publish_steps)});
+  }
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
   if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
   if (!config.outer.empty()) arguments.insert(arguments.end(), {"--outer", config.outer});

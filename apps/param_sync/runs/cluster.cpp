@@ -113,6 +113,9 @@ class Cluster {
       const auto message = node.control.try_receive(node.control_ended);
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
+      if (message->contains("publishing")) {
+        tell_where_published(gpusock::Endpoint::parse(message->at("publishing").get<std::string>()));
+      }
       if (message->contains("lost")) lose(node, loss_from(message->at("lost")));
       if (message->contains("failure") && !interrupted_ && !(losses_.stalled() && node.reported_progress)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());

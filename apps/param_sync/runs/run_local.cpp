@@ -125,7 +125,9 @@ struct InProcessRun {
   void train(Node& node, int rank) {
     gpusock::Endpoint at = gpusock::Endpoint::parse("127.0.0.1:0");
     at.link = config.link;
-    const auto peers = addresses.exchange_addresses(rank, node.listen(at));
+    at = node.listen(at);
+    tell_where_published(node.publishes_at());
+    const auto peers = addresses.exchange_addresses(rank, at);
     if (peers.empty()) throw Interrupted();
     node.connect(peers);
     reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {
@@ -162,6 +164,10 @@ int tell_results(const RunReport& run) {
   if (run.same_weights()) return 0;
   fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");
   return 1;
+}
+
+void tell_where_published(const std::optional<gpusock::Endpoint>& at) {
+  if (at) gpusock::program::print_now("publishing weights at " + at->to_string() + "\n");
 }
 
 std::string device_name() {

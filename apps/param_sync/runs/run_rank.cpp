@@ -74,7 +74,9 @@ Trained train_controlled(const Config& config, const Dataset& data, ControlSocke
     node.request_stop();
     control.interrupt();
   });
-  control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).host_port()}});
+  const gpusock::Endpoint at = node.listen(with_link("127.0.0.1:0", config.link));
+  if (const auto published = node.publishes_at()) control.send({{"publishing", published->to_string()}});
+  control.send({{"listening", at.host_port()}});
   const auto answer = control.receive();
   if (!answer || stopped_by != 0) throw Interrupted();
   std::vector<gpusock::Endpoint> peers;
@@ -128,6 +130,7 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
   gpusock::program::print_now("listening on " + at.host_port() + "\n");
+  tell_where_published(node.publishes_at());
   node.connect(peers);
   ProgressLine line(config.nodes, config.batch);
   return train(node, [&](const Progress& now) { line.show(now); });
@@ -168,6 +171,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   gpusock::Endpoint at = met(stopped, [&] { return others->where_to_listen(); });
   at.link = config.link;
   at = node.listen(at);
+  tell_where_published(node.publishes_at());
   auto peers = met(stopped, [&] { return others->exchange_addresses(at); });
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
   node.connect(peers);

@@ -4,7 +4,9 @@
 
 #include "settings/config.hpp"
 #include "report/report.hpp"
+#include "gpusock/endpoint.hpp"
 
+#include <optional>
 #include <string>
 
 namespace param_sync {
@@ -26,6 +28,9 @@ int run_cluster(const Config& config, const std::string& program);
 
 /// Prints the summary and writes the files that were asked for. Returns 1 if the nodes' weights differ, else 0.
 int tell_results(const RunReport& run);
+
+/// Prints where rank 0 publishes its weights, if it does.
+void tell_where_published(const std::optional<gpusock::Endpoint>& at);
 
 /// "cpu" or "cuda": the device that the kernels were built for.
 std::string device_name();

@@ -62,6 +62,8 @@ struct Config {
   double timeout_s = 30;                 ///< of any wait for another node
   std::string checkpoint_folder;         ///< empty: no checkpoints
   std::uint64_t checkpoint_steps = 100;  ///< between two checkpoints
+  std::string publish;                   ///< where rank 0 publishes its weights; empty: nowhere
+  std::uint64_t publish_steps = 10;      ///< between two versions that it publishes
   std::string resume;                    ///< "latest" or a step; empty: from the beginning
 
   // This process's part

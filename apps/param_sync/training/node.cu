@@ -40,7 +40,11 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       board(context, 1),
       losses(context, plan.steps),
       step_times_ns(context, plan.steps),
-      score(context, 1) {}
+      score(context, 1) {
+  if (config.rank != 0 || config.publish.empty()) return;
+  const std::uint64_t model_number = layout_of(config, shape_of(dataset).sample, 1).fingerprint();
+  publisher.emplace(context, gpusock::Endpoint::parse(config.publish), memory.parameters, model_number);
+}
 
 NodeState Node::Impl::common_state() const {
   NodeState node = memory.state();
@@ -64,10 +68,12 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
   const auto start = SteadyClock::now();
   const std::uint64_t calls_before = context.stats().host_api_calls;
   launch_residents();
+  if (publisher) publisher->start();
   QueuedSteps queued;
   for (std::uint64_t step = first_step; step < plan.steps; ++step) {
     const std::uint64_t calls = step == first_step ? context.stats().host_api_calls : 0;
     launch_step(step);
+    publish(step + 1);
     // The first step is traced if any is, so that it has the most launches.
     if (step == first_step) queued.expect(context.stats().host_api_calls - calls);
     queued.add();
@@ -93,6 +99,7 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
   report.host_api_calls = context.stats().host_api_calls - calls_before;
   finish_common(report);
   finish(report);
+  if (publisher) publisher->finish(plan.steps);
   return report;
 }
 
@@ -109,6 +116,14 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   if (config.rank != 0) return;
   report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
   report.test_loss = score[0].loss / static_cast<double>(test.visits());
+}
+
+void Node::Impl::publish(std::uint64_t steps) {
+  // After the first step, too, since its launches are counted, and followers have weights soon.
+  const bool is_due = steps == first_step + 1 || steps == plan.steps || steps % config.publish_steps == 0;
+  if (!publisher || !is_due) return;
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), version_after(steps));
+  publisher->offer(compute, memory.weights_of(version_after(steps)), steps, memory.failed.data());
 }
 
 Progress Node::Impl::progress_since(SteadyClock::time_point start) const {
@@ -145,6 +160,10 @@ Node::Node(const Config& config, const Dataset& data, LossObserver observer)
 Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) { return impl_->listen(at); }
+std::optional<gpusock::Endpoint> Node::publishes_at() const {
+  if (!impl_->publisher) return std::nullopt;
+  return impl_->publisher->where();
+}
 void Node::connect(const std::vector<gpusock::Endpoint>& peers) { impl_->connect(peers); }
 NodeReport Node::train(const ProgressSink& progress) { return impl_->train(progress); }
 std::vector<float> Node::weights() const { return impl_->memory.final_weights(); }

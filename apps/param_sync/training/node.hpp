@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace param_sync {
@@ -35,6 +36,9 @@ class Node {
 
   /// Listens, and returns the address at which it listens. Throws NodeFailure or Interrupted.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
+
+  /// Where this node publishes its weights (--publish); nothing if it does not.
+  std::optional<gpusock::Endpoint> publishes_at() const;
 
   /// Connects to all nodes. `peers`: each rank's address. Throws NodeFailure, which names the rank, or Interrupted.
   void connect(const std::vector<gpusock::Endpoint>& peers);

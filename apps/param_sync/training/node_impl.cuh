@@ -5,6 +5,7 @@
 #include "arithmetic/model.hpp"
 #include "param_sync/executor/handover.cuh"
 #include "plan/plan.hpp"
+#include "publishing/publisher.hpp"
 #include "training/node.hpp"
 #include "training/node_memory.cuh"
 #include "training/state.cuh"
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -80,6 +82,7 @@ struct Node::Impl {
   gpusock::Mapped<float> losses;
   gpusock::Mapped<std::uint64_t> step_times_ns;  // when each step's loss was computed
   gpusock::Mapped<Score> score;
+  std::optional<Publisher> publisher;  ///< of rank 0, with --publish
 
  protected:
   /// Calls `call` with the layer as a NodeLayer, which kernels take. `exchange`: the exchange that brings its weights.
@@ -97,6 +100,8 @@ struct Node::Impl {
   /// Adds losses, times and counters that all nodes have.
   void finish_common(NodeReport& report) const;
   void evaluate(std::uint64_t step, NodeReport& report);
+  /// Publishes the weights after so many steps, if they are to be published.
+  void publish(std::uint64_t steps);
   Progress progress_since(std::chrono::steady_clock::time_point start) const;
 };
 
