@@ -27,9 +27,13 @@ foreach(name all_to_all echo_server file_sender http_client matmul_server http_s
 endforeach()
 target_link_libraries(file_sender PRIVATE ZLIB::ZLIB)
 
-foreach(name graph_programs matrix_completion sparse_regression)
-  add_executable(${name} ${name}.cu)
-  gpusock_device_sources(${name}.cu)
+foreach(name graph_programs matrix_completion sparse_regression split_layer)
+  set(source ${name}.cu)
+  if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
+    set(source ${name}/main.cu)
+  endif()
+  add_executable(${name} ${source})
+  gpusock_device_sources(${source})
   target_link_libraries(${name} PRIVATE program gpusock::param_sync)
 endforeach()
 
