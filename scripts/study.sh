@@ -1,4 +1,4 @@
-# ./run study NAME: trains in many ways, draws a picture, and writes a page that says what it shows (studies/).
+# ./run study NAME|all: trains in many ways, draws a picture, and writes a page that says what it shows (studies/).
 . scripts/packages.sh
 
 main() {
@@ -8,7 +8,10 @@ main() {
     python3 -B studies/study.py
     return
   fi
-  build host param_sync
+  local programs
+  programs=$(python3 -B studies/study.py --programs "$1") || return
+  read -ra programs <<<"$programs"
+  build host "${programs[@]}"
   mkdir -p out/studies
-  python3 -B studies/study.py "$root/build/host/apps/param_sync/param_sync" out/studies "$@"
+  python3 -B studies/study.py "$root/build/host" out/studies "$@"
 }

@@ -1,5 +1,5 @@
 """Bösen (Wei et al., "Managed communication and consistency for fast data-parallel iterative analytics", SoCC 2015): of equal bytes, the largest changes carry the most."""
-from study import median, table
+from study import line, median, table
 
 TITLE = "Of equally many bytes, the largest changes teach most"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 4 nodes with 64 samples a step each, learning rate 0.1, no momentum, one epoch. A node sends so many bytes in a step, and keeps the other changes; "
@@ -33,7 +33,7 @@ def page(lab, found):
     at = {(row["order"], row["budget"]): row for row in found}
     budgets = [budget for order, budget in at if order == ORDERS[0]]
     rows = [(round(at[ORDERS[0], budget]["bytes"] / 1e3, 2), *(at[order, budget]["loss"] for order in ORDERS), at["all", ""]["loss"]) for budget in budgets]
-    lines = [f"data using 1:{2 + i} with linespoints lw 2 dt {1 + i} pt {5 + 2 * i} title '{order}'" for i, order in enumerate(ORDERS)]
+    lines = [f"data using 1:{2 + i} {line(i)} title '{order}'" for i, order in enumerate(ORDERS)]
     lines.append("data using 1:5 with lines lw 1 dt 3 lc rgb 'black' title 'all changes'")
     lab.plot("set logscale x\nset yrange [0:2]\nset xlabel 'KB that a node sends in a step'\nset ylabel 'training loss (nats), last 20 steps'\nplot " + ", \\\n     ".join(lines) + "\n", ["kb", *ORDERS, "all"], rows)
     shown = table(["first", "budget", "KB a step", "loss"], [[row["order"], row["budget"] or "none", round(row["bytes"] / 1e3, 1), row["loss"]] for row in found])

@@ -1,5 +1,5 @@
 """Compressed pushes: rounding, and top-k and random-k with error feedback (Stich et al., "Sparsified SGD with memory", NeurIPS 2018; Richtarik et al., "EF21", NeurIPS 2021)."""
-from study import median, table
+from study import line, median, table
 
 TITLE = "A hundredth of a gradient teaches as much, if the rest is kept for later"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 4 nodes with 64 samples a step each, through a store with `--sync bsp`, learning rate 0.1, no momentum, two epochs. Bytes are those of pushes alone; weights come back "
@@ -33,10 +33,9 @@ def means(losses):
 def page(lab, found):
     rows = [tuple(value for row in found for value in (round(row["bytes"] * WINDOW * (i + 1) / 1e6, 4), row["curve"][i])) for i in range(len(found[0]["curve"]))]
     names = [name for row in found for name in (f"mb_{row['codec']}", row["codec"])]
-    colour = {name: 1 + CODECS.index(name.split(",")[0]) for name in names[1::2]}
-    lines = [f"data using {2 * i + 1}:{2 * i + 2} with lines lw 2 lc {colour[row['codec']]} dt {2 if 'lost' in row['codec'] else 1} title '{row['codec']}'" for i, row in enumerate(found)]
+    lines = [f"data using {2 * i + 1}:{2 * i + 2} {line(i, 3)} title '{row['codec']}'" for i, row in enumerate(found)]
     lab.plot("set logscale x\nset yrange [0.3:1.4]\nset xlabel 'MB that a node has pushed'\nset ylabel 'training loss (nats)'\nplot " + ", \\\n     ".join(lines) + "\n", names, rows)
     dense = found[0]
     shown = table(["codec", "KB a push of all", "of fp32", "loss at the end", "accuracy"],
                   [[row["codec"], round(row["bytes"] / 1e3, 1), f"{100 * row['bytes'] / dense['bytes']:.1f} %", row["loss"], f"{100 * row['accuracy']:.2f} %"] for row in found])
-    return "Each line is a training, from its first bytes to its last. Dashed: what a push leaves out is lost, and not kept for later.\n\n" + shown
+    return "Each line is a training, from its first bytes to its last. Others lost: what a push leaves out is not kept for later.\n\n" + shown

@@ -1,5 +1,5 @@
 """Local SGD (Stich, ICLR 2019) and DiLoCo (Douillard et al., 2023): what is lost if nodes average their weights seldom."""
-from study import median, table
+from study import line, median, table
 
 TITLE = "Nodes that average after X steps send an Xth of the bytes, and lose little"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 4 nodes with 64 samples a step each, learning rate 0.05, momentum 0.9, two epochs. Bytes are the floats of pushes and pulls, of all nodes. "
@@ -30,7 +30,7 @@ def page(lab, found):
     intervals = sorted({row["steps"] for row in found})
     at = {(row["way"], row["steps"]): row for row in found}
     rows = [(round(at[ways[0], steps]["bytes"] / 1e6, 3), *(at[way, steps]["test_loss"] for way in ways), at["bsp", 1]["test_loss"]) for steps in intervals]
-    points = [f"data using 1:{2 + i} with linespoints lw 2 dt {1 + i} pt {5 + 2 * i} title '{way}'" for i, way in enumerate(ways)]
+    points = [f"data using 1:{2 + i} {line(i)} title '{way}'" for i, way in enumerate(ways)]
     points.append(f"data using 1:{2 + len(ways)} with lines lw 1 dt 3 lc rgb 'black' title 'bsp'")
     lab.plot("set logscale x\nset yrange [0.35:0.6]\nset xlabel 'MB sent and received, all nodes'\nset ylabel 'test loss (nats) after the training'\nplot " + ", \\\n     ".join(points) + "\n", ["mb", *ways, "bsp"], rows)
     shown = table(["what owners do with the mean change", "every", "MB", "test loss", "accuracy"],

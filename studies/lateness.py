@@ -1,5 +1,5 @@
 """Late pushes, corrected: staleness-aware async-SGD (Zhang et al., IJCAI 2016) and DC-ASGD (Zheng et al., ICML 2017)."""
-from study import median, table
+from study import line, median, table
 
 TITLE = "Where late pushes do harm, owners that correct them do less"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 8 nodes with 32 samples a step each, `--sync async`, no momentum, one epoch. Virtual time: half of each step is a random time with an exponential distribution. "
@@ -35,7 +35,7 @@ def page(lab, found):
     at = {(row["way"], row["rate"]): row["loss"] for row in found}
     rates = list(dict.fromkeys(row["rate"] for row in found))
     ways = list(dict.fromkeys(row["way"] for row in found))
-    lines = [f"data using 1:{2 + i} with linespoints lw 2 pt {5 + 2 * i} title '{way}'" for i, way in enumerate(ways)]
+    lines = [f"data using 1:{2 + i} {line(i)} title '{way}'" for i, way in enumerate(ways)]
     lab.plot("set yrange [0.4:1.4]\nset xlabel 'learning rate (of a step of all nodes)'\nset ylabel 'training loss (nats), last 30 steps'\nplot " + ", \\\n     ".join(lines) + "\n",
              ["rate", *ways], [(rate, *(at[way, rate] for way in ways)) for rate in rates])
     shown = table(["", *map(str, rates)], [[way, *(at[way, rate] for rate in rates)] for way in ways])

@@ -3,7 +3,7 @@ import itertools
 import math
 import statistics
 
-from study import median, table
+from study import COLOURS, median, table
 
 TITLE = "Fifty iterations say how a training goes on, and a few nodes say which way is the fastest on more"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 16 samples a step and node, learning rate 0.05 without momentum, four epochs; virtual time, in which half of each step is a random time with an exponential distribution. "
@@ -149,7 +149,7 @@ def page(lab, found):
     rows = [(row["way"], row["measured"]["median"], min(row["measured"]["all"]), max(row["measured"]["all"]), row["predicted"]["median"], min(row["predicted"]["all"]), max(row["predicted"]["all"]),
              0 if row["was_seen"] else 1) for row in shown]
     ways = list(dict.fromkeys(row["way"] for row in shown))
-    points = [f"data using (strcol(1) eq '{way}' ? $2 : NaN):5:3:4:6:7 with xyerrorbars lw 1.5 pt {5 + 2 * i} title '{way}'" for i, way in enumerate(ways)]
+    points = [f"data using (strcol(1) eq '{way}' ? $2 : NaN):5:3:4:6:7 with xyerrorbars lw 1.5 pt {5 + 2 * i} lc rgb '{COLOURS[i]}' title '{way}'" for i, way in enumerate(ways)]
     points.append("data using ($8 == 1 ? $2 : NaN):5 with points pt 6 ps 2.5 lc rgb 'black' title 'nodes not seen'")
     points.append("x with lines dt 3 lc rgb 'black' title 'as predicted'")
     lab.plot("set logscale xy\nset xrange [300:4000]\nset yrange [300:4000]\nset xlabel 'measured time to the target loss (steps of one node)'\nset ylabel 'predicted from 50 iterations (steps of one node)'\nplot " + ", \\\n     ".join(points) + "\n",

@@ -1,5 +1,5 @@
 """Who gains from not waiting: bulk-synchronous training, bounded staleness, none at all, and local steps, at equal times in which some steps take long."""
-from study import table
+from study import line, table
 
 TITLE = "If some steps take long, those who do not wait for each other learn more in the same time"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 8 nodes with 32 samples a step each, learning rate 0.1, no momentum. Virtual time: a step takes half a unit, and a random time with an exponential "
@@ -33,8 +33,7 @@ def mean(losses, steps):
 
 def page(lab, found):
     rows = [(found[0]["curve"][i][0], *(row["curve"][i][1] for row in found)) for i in range(POINTS)]
-    colours = ("#000000", "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377")
-    lines = [f"data using 1:{2 + i} with lines lw 2 dt {1 + i % 4} lc rgb '{colours[i]}' title '{row['sync']}'" for i, row in enumerate(found)]
+    lines = [f"data using 1:{2 + i} {line(i, 4)} title '{row['sync']}'" for i, row in enumerate(found)]
     lab.plot("set xlabel 'virtual time (mean steps of a node)'\nset ylabel 'training loss (nats), mean of 25 steps'\nset logscale y\nset yrange [0.35:1.5]\nset ytics (0.35, 0.4, 0.5, 0.6, 0.8, 1, 1.5)\nplot " + ", \\\n     ".join(lines) + "\n", ["time", *(row["sync"] for row in found)], rows)
     best = min(found, key=lambda row: (row["loss"] is None, row["loss"]))
     shown = table(["`--sync`", "steps of all nodes", "loss", "mean staleness", "most"], [[row["sync"], row["steps"], row["loss"], row["staleness"], row["most"]] for row in found])

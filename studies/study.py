@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs a study: many short trainings, a picture, and a page that says what it shows.
 
-study.py PROGRAM RESULTS NAME [--quick], where PROGRAM is param_sync; without arguments it lists the studies. --quick: few and short trainings, for tests.
-RESULTS/NAME gets page.md, picture.svg, and the raw results.
-A study is a module of this folder with TITLE, ASSUMES, run(lab) and page(lab, results). To add one, write the module and add its name to STUDIES.
+study.py BUILD RESULTS NAME [--quick], where BUILD is the folder of the build and NAME is a study, or all; without arguments it lists the studies.
+study.py --programs NAME: which programs it needs. --quick: few and short trainings, for tests.
+RESULTS/NAME gets page.md, picture.svg, and the raw results; RESULTS/index.md has all studies whose results are there.
+A study is a module of this folder with TITLE, ASSUMES, run(lab) and page(lab, results), and with PROGRAMS if it runs others than param_sync. To add one, write the module and add its name to STUDIES.
 """
 import concurrent.futures
 import importlib
@@ -14,34 +15,43 @@ import statistics
 import subprocess
 import sys
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling")
+PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "scheduled_lasso": "examples/scheduled_lasso"}  # in a build
+# Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.
+COLOURS = ("#000000", "#4477aa", "#aa3377", "#228833", "#cc6677", "#997700", "#332288", "#117733", "#882255")
+POINTS = (7, 4, 9, 12, 5, 6, 11, 8, 13)
+DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 
 
 class Lab:
-    """What studies run trainings with. Results of equal settings are equal on every machine of one kind."""
+    """What studies run trainings with. Results of equal settings are equal on every machine of one kind, but those that a study says are not."""
 
-    def __init__(self, program, folder, quick):
-        self.program, self.folder, self.quick = program, folder, quick
+    def __init__(self, build, folder, quick):
+        self.build, self.folder, self.quick = pathlib.Path(build), folder, quick
         self.seeds = (1,) if quick else (1, 2, 3)
         self.length = ("--epochs", 1, "--limit", 15360) if quick else ("--epochs", 2)  # of a training
 
-    def train(self, arguments, serial):
-        """The results of a training."""
-        command = [self.program, *(("--serial",) if serial else ()), "--json", "-", *map(str, arguments)]
+    def run(self, program, arguments, statuses=(0,)):
+        """What a program writes with --json. `statuses`: with which it may end."""
+        command = [str(self.build / PROGRAMS[program]), "--json", "-", *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
+        if done.returncode not in statuses or not done.stdout:
             sys.exit(f"study: {' '.join(command)}: {done.stderr.strip()}")
         return json.loads(done.stdout)
 
-    def train_all(self, settings, serial=True):
-        """The results of many trainings, as many at a time as there are processors. `settings`: a name for each one, and its arguments. `serial`: in virtual time."""
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            running = {name: pool.submit(self.train, arguments, serial) for name, arguments in settings.items()}
+    def run_all(self, program, settings, statuses=(0,), at_a_time=None):
+        """The results of many runs. `settings`: a name for each one, and its arguments. `at_a_time`: how many; None: as many as there are processors."""
+        with concurrent.futures.ThreadPoolExecutor(at_a_time or os.cpu_count()) as pool:
+            running = {name: pool.submit(self.run, program, arguments, statuses) for name, arguments in settings.items()}
             results = {}
             for number, (name, result) in enumerate(running.items(), 1):
                 results[name] = result.result()
-                print(f"\r{number} of {len(running)} trainings", end="" if number < len(running) else "\n", file=sys.stderr, flush=True)
+                print(f"\r{number} of {len(running)} runs", end="" if number < len(running) else "\n", file=sys.stderr, flush=True)
         return results
+
+    def train_all(self, settings, serial=True):
+        """The results of many trainings by param_sync. `serial`: in virtual time."""
+        return self.run_all("param_sync", {name: (*(("--serial",) if serial else ()), *arguments) for name, arguments in settings.items()})
 
     def plot(self, script, columns, rows):
         """Draws the picture with gnuplot, whose $data has the columns."""
@@ -50,6 +60,12 @@ class Lab:
         head = f"set terminal svg size 900,520 dynamic background rgb 'white' font ',14'\nset output '{self.folder}/picture.svg'\nset grid\nset key outside right\n"
         (self.folder / "picture.gp").write_text(head + f"data = '{self.folder}/data.tsv'\n" + script)
         subprocess.run(["gnuplot", self.folder / "picture.gp"], check=True)
+
+
+def line(number, every=1):
+    """How a picture draws a line. `number`: which one, from 0; no other has its dashes and points. `every`: so many values have one point."""
+    return (f"with linespoints lw 2 dt {DASHES[number % len(DASHES)]} pt {POINTS[number % len(POINTS)]} pi {every} "
+            f"lc rgb '{COLOURS[number % len(COLOURS)]}'")
 
 
 def steps_to(losses, target, window=50):
@@ -76,31 +92,45 @@ def table(head, rows):
     return "\n".join("| " + " | ".join("never" if cell is None else str(cell) for cell in line) + " |" for line in lines)
 
 
-def main(arguments):
-    quick = "--quick" in arguments
-    arguments = [argument for argument in arguments if argument != "--quick"]
-    if 0 < len(arguments) < 3:
-        print("study: usage: study.py PROGRAM RESULTS NAME [--quick]; without arguments it lists the studies", file=sys.stderr)
-        return 2
-    if not arguments:
-        for name in STUDIES:
-            print(f"{name:<12}{importlib.import_module(name).TITLE}")
-        return 0
-    program, results, name, *others = arguments
-    if name not in STUDIES or others:
-        print(f"study: there is no study \"{' '.join([name, *others])}\": take one of {', '.join(STUDIES)}", file=sys.stderr)
-        return 2
+def make(name, build, results, quick):
+    """Runs a study, and writes its page and the index."""
     study = importlib.import_module(name)
-    folder = pathlib.Path(results).resolve() / name
+    folder = results / name
     folder.mkdir(parents=True, exist_ok=True)
-    lab = Lab(program, folder, quick)
+    lab = Lab(build, folder, quick)
     found = study.run(lab)
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     page = (f"# {study.TITLE}\n\n![{study.TITLE}](picture.svg)\n\n{study.page(lab, found)}\n\n"
             f"**Assumptions.** {study.ASSUMES}\n\n**To repeat:** `./run study {name}`. Raw results: `results.json`, `data.tsv`.\n")
     (folder / "page.md").write_text(page)
     print(page)
-    print(f"== {folder}/page.md")
+    made = [one for one in STUDIES if (results / one / "page.md").exists()]
+    rows = [[f'<a href="{one}/page.md"><img src="{one}/picture.svg" width="240" alt="{one}"></a>', f"[{one}]({one}/page.md)", importlib.import_module(one).TITLE] for one in made]
+    (results / "index.md").write_text("# Studies\n\n" + table(["", "study", "what it shows"], rows) + "\n")
+    print(f"== {folder}/page.md; all: {results}/index.md")
+
+
+def main(arguments):
+    quick = "--quick" in arguments
+    arguments = [argument for argument in arguments if argument != "--quick"]
+    if not arguments:
+        for name in STUDIES:
+            print(f"{name:<12}{importlib.import_module(name).TITLE}")
+        return 0
+    asks = arguments[0] == "--programs"
+    others = arguments[1 if asks else 2:]
+    if not others:
+        print("study: usage: study.py BUILD RESULTS NAME [--quick], or study.py --programs NAME; without arguments it lists the studies", file=sys.stderr)
+        return 2
+    names = STUDIES if others == ["all"] else others
+    if len(others) > 1 or names[0] not in STUDIES:
+        print(f"study: there is no study \"{' '.join(others)}\": take one of {', '.join(STUDIES)}, or all", file=sys.stderr)
+        return 2
+    if asks:
+        print(*sorted({program for name in names for program in getattr(importlib.import_module(name), "PROGRAMS", ("param_sync",))}))
+        return 0
+    for name in names:
+        make(name, arguments[0], pathlib.Path(arguments[1]).resolve(), quick)
     return 0
 
 

@@ -1,5 +1,5 @@
 """Weights that nodes pass on by trees, as SplitStream's (Castro et al., SOSP 2003) pass on streams: what their age costs."""
-from study import median, table
+from study import line, median, table
 
 TITLE = "Weights that nodes pass on cost what their mean staleness costs, not their greatest"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 16 nodes with 16 samples a step each, learning rate 0.05 without momentum, two epochs. Every node owns a 16th of each layer. "
@@ -35,7 +35,7 @@ def page(lab, found):
     ways = list(dict.fromkeys(row["way"] for row in found))
     by_staleness = sorted(found, key=lambda row: row["mean_staleness"])
     rows = [(round(row["mean_staleness"], 3), *(row["test_loss"] if row["way"] == way else None for way in ways)) for row in by_staleness]
-    points = [f"data using 1:{2 + i} with linespoints lw 2 dt {1 + i} pt {5 + 2 * i} title '{way}'" for i, way in enumerate(ways)]
+    points = [f"data using 1:{2 + i} {line(i)} title '{way}'" for i, way in enumerate(ways)]
     lab.plot("set datafile missing 'nan'\nset xlabel 'mean staleness (steps)'\nset ylabel 'test loss (nats) after the training'\nset yrange [0.4:*]\nplot " + ", \\\n     ".join(points) + "\n",
              ["mean_staleness", *ways], rows)
     shown = table(["way", "copies that an owner sends", "mean staleness", "most", "test loss", "accuracy"],

@@ -21,6 +21,7 @@
 #include <barrier>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -33,7 +34,7 @@ using gpusock::Endpoint;
 
 struct Options {
   unsigned ranks = 2, parallel = 16, timeout_s = 10;
-  std::string listen, join, schedule = "strads";
+  std::string listen, join, schedule = "strads", json_file;
   bool in_process = true;  // ranks are threads of this process
   lasso::Shape shape;
   std::uint64_t updates = 20'000;
@@ -167,6 +168,8 @@ lasso::Outcome run_scheduler(const Options& options, gpusock::Context& context, 
 
 /// The scheduler, and the ranks too if they are threads of this process.
 int lead(const Options& options) {
+  std::optional<gpusock::program::JsonOutput> json;  // opened first: what cannot be written is told at once
+  if (!options.json_file.empty()) json.emplace(options.json_file);
   const lasso::Problem problem = lasso::make(options.shape);
   gpusock::Context context(gpusock::Options::from_env());
   const gpusock::Listener listener = gpusock::open_listener(context, examples::stream_endpoint(options.listen));
@@ -191,6 +194,10 @@ int lead(const Options& options) {
   std::string all;
   for (const std::string& error : errors) all += (all.empty() || error.empty() ? "" : "; ") + error;
   if (!all.empty()) throw std::runtime_error(all);
+  if (json) {
+    json->write(lasso::json_of(found));
+    json->close();
+  }
   lasso::report(problem, found);
   return gpusock::program::kSuccess;
 }
@@ -244,6 +251,7 @@ int main(int argc, char** argv) {
   arguments.number("--group-features", options.shape.group_features, "Features of a group", 1u, 1u << 20);
   arguments.number("--correlation", options.shape.correlation, "Of two features of a group", 0.0f, 1.0f);
   arguments.number("--seed", options.shape.seed, "Of samples and sets", std::uint64_t{0}, ~std::uint64_t{0});
+  arguments.json(options.json_file, "All rounds: the objective, and the updates of coordinates before");
   arguments.number("--timeout-s", options.timeout_s, "Seconds for ranks to come, and for each round", 1u, 3600u);
   arguments.check([&] { return problem_of(options); });
   arguments.check([&] {

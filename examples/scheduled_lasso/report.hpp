@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace lasso {
@@ -35,6 +36,19 @@ inline float largest_dependence(const Problem& problem, const Outcome& found) {
     }
   }
   return largest;
+}
+
+/// All rounds. An objective that is not a number is null.
+inline std::string json_of(const Outcome& found) {
+  std::string objectives, updates;
+  for (const Round& round : found.rounds) {
+    const char* const comma = objectives.empty() ? "" : ",";
+    char text[40] = "null";
+    if (std::isfinite(round.objective)) std::snprintf(text, sizeof text, "%.9g", round.objective);
+    objectives += comma + std::string(text);
+    updates += comma + std::to_string(round.updates);
+  }
+  return "{\"objectives\": [" + objectives + "],\n\"updates\": [" + updates + "]}\n";
 }
 
 /// Prints some of the rounds, and what they have led to. Throws if the objective grows.

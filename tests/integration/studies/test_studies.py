@@ -1,13 +1,14 @@
-"""Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and param_sync."""
+"""Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and that of the build."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.dom.minidom
 
-FOLDER, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
+FOLDER, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
 import prediction  # noqa: E402
 import study  # noqa: E402
@@ -23,7 +24,7 @@ class Studies(unittest.TestCase):
         return subprocess.run([sys.executable, "-B", FOLDER / "study.py", *arguments], capture_output=True, text=True)
 
     def results_of(self, name):
-        done = self.run_study(PROGRAM, self.results, name, "--quick")
+        done = self.run_study(BUILD, self.results, name, "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)
         made = self.results / name
         page = (made / "page.md").read_text()
@@ -32,7 +33,15 @@ class Studies(unittest.TestCase):
             self.assertIn(part, page)
         texts = {text.firstChild.data for text in xml.dom.minidom.parse(str(made / "picture.svg")).getElementsByTagName("tspan") if text.firstChild}
         self.assertTrue(any("(" in text for text in texts), texts)  # axes with units
+        self.assert_read_in_black_and_white((made / "picture.gp").read_text())
+        self.assertIn(f"[{name}]({name}/page.md)", (self.results / "index.md").read_text())
         return json.loads((made / "results.json").read_text())
+
+    def assert_read_in_black_and_white(self, picture):
+        """The lines of a plot differ in dashes or points."""
+        for plot in picture.split("\nplot ")[1:]:
+            drawn = [tuple((re.findall(rf" {what} (\S+)", line) or [""])[0] for what in ("dt", "pt")) for line in plot.splitlines() if " title " in line]
+            self.assertEqual(len(set(drawn)), len(drawn), plot)
 
     def test_staleness_costs_steps_and_momentum_more(self):
         times = {(row["optimizer"], row["hidden_layers"]): row["times"]["8"] for row in self.results_of("depth")}
@@ -91,6 +100,13 @@ class Studies(unittest.TestCase):
         predicted, measured = (min(found, key=lambda row: row[what]["median"]) for what in ("predicted", "measured"))
         self.assertEqual((predicted["way"], predicted["nodes"]), (measured["way"], measured["nodes"]))
 
+    def test_scheduled_sets_do_not_diverge_as_those_by_chance_do(self):
+        found = {(row["way"], row["size"]): row for row in self.results_of("scheduling")}
+        self.assertEqual([found[way, 16]["diverged"] for way in ("strads", "uniform", "random")], [0, 0, 1])
+        self.assertLess(2 * found["strads", 8]["rounds"], found["strads", 1]["rounds"])
+        self.assertLess(2 * found["strads", 16]["rounds"], found["serial", 1]["rounds"])
+        self.assertLess(found["strads", 1]["updates"], found["uniform", 1]["updates"])
+
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
         self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
@@ -103,14 +119,23 @@ class Studies(unittest.TestCase):
     def test_studies_are_listed(self):
         listed = self.run_study()
         self.assertEqual((listed.returncode, [line.split()[0] for line in listed.stdout.splitlines()]), (0, list(study.STUDIES)))
-        other = self.run_study(PROGRAM, self.results, "other")
+        other = self.run_study(BUILD, self.results, "other")
         self.assertEqual((other.returncode, other.stdout), (2, ""))
         self.assertIn('there is no study "other": take one of depth, ', other.stderr)
 
+    def test_a_study_says_which_programs_it_needs(self):
+        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "param_sync scheduled_lasso")):
+            done = self.run_study("--programs", name)
+            self.assertEqual((done.returncode, done.stdout), (0, programs + "\n"), done.stderr)
+        self.assertEqual(self.run_study("--programs", "other").returncode, 2)
+
     def test_a_training_that_fails_is_told(self):
-        done = self.run_study("false", self.results, "budget", "--quick")
+        program = self.results / study.PROGRAMS["param_sync"]
+        program.parent.mkdir(parents=True)
+        program.symlink_to("/bin/false")
+        done = self.run_study(self.results, self.results, "budget", "--quick")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("study: false", done.stderr)
+        self.assertIn(f"study: {program}", done.stderr)
 
     def test_steps_to_a_target(self):
         self.assertEqual(study.steps_to([3, 2, 1, 1, 1], 1, window=2), 4)
