@@ -22,9 +22,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -38,7 +40,8 @@ struct Options {
   std::uint32_t factors = 4, batch = 500;
   int epochs = 20;
   double rate = 0.03;
-  std::string clock = "bsp";
+  double delay_ms = 0;
+  std::string clock = "bsp", json_file;
   bool locks = false;
 };
 
@@ -115,6 +118,7 @@ __global__ void learn(Job job, std::size_t begin, std::size_t end) {
 /// Of all ranks.
 struct Outcome {
   ratings::Errors training, test;
+  ratings::Curve curve;
   std::size_t rows = 0, pushed = 0, pulled = 0, asked = 0;  ///< rows of pushes; bytes: see StoreTraffic
   double seconds = 0;                                       ///< of the slowest rank
 };
@@ -151,18 +155,26 @@ class Rank {
                   .user_locks = options_.locks ? locks_.data() : nullptr,
                   .item_locks = locks_.data() + users(),
                   .error = error_.data()};
-    const auto begin = std::chrono::steady_clock::now();
+    std::mt19937_64 random(options_.data.seed * 1'000 + static_cast<std::uint64_t>(group_.rank()));
+    std::exponential_distribution<double> delay;
     for (int epoch = 0; epoch < options_.epochs; ++epoch) {
+      const auto begin = std::chrono::steady_clock::now();
       for (std::size_t batch = 0; batch < steps(); ++batch) {
         const std::uint64_t* const keys = keys_.data() + batches_.keys_begin[batch];
         const std::size_t count = batches_.keys_begin[batch + 1] - batches_.keys_begin[batch];
         launch(1, pull_items, job, keys, count);
         launch(options_.blocks, learn, job, batches_.begin[batch], batches_.begin[batch + 1]);
+        if (options_.delay_ms > 0) {
+          wait();
+          std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.delay_ms * delay(random)));
+        }
         launch(1, push_items, job, keys, count);
       }
+      if (!options_.json_file.empty()) launch(1, pull_items, job, all_keys_.data(), all_keys_.size());
       wait();
+      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (!options_.json_file.empty()) curve_.epochs.push_back({seconds_, errors_of(data_.test)});
     }
-    seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     traffic_ = store_->traffic();
     // Once the first of these pulls is answered, all owners have applied this rank's pushes. So the second one gets the
     // pushes of all ranks, whatever the clock is.
@@ -175,11 +187,9 @@ class Rank {
   }
 
   void add_to(Outcome& all) const {
-    std::vector<float> users(user_rows_.size()), items(item_rows_.size());
-    user_rows_.copy_out(users);
-    item_rows_.copy_out(items);
-    all.training.add(data_.training, users, items, options_.factors);
-    all.test.add(data_.test, users, items, options_.factors);
+    all.training += errors_of(data_.training);
+    all.test += errors_of(data_.test);
+    all.curve += curve_;
     all.rows += batches_.keys.size() * static_cast<std::size_t>(options_.epochs);
     for (const param_sync::StoreTraffic& range : traffic_) {
       all.pushed += range.pushed_bytes, all.pulled += range.pulled_bytes, all.asked += range.asked_bytes;
@@ -190,6 +200,15 @@ class Rank {
   gpusock::Endpoint address;
 
  private:
+  /// With the rows of all items that were pulled last.
+  ratings::Errors errors_of(const std::vector<ratings::Rating>& ratings) const {
+    std::vector<float> users(user_rows_.size()), items(item_rows_.size());
+    user_rows_.copy_out(users);
+    item_rows_.copy_out(items);
+    ratings::Errors found;
+    found.add(ratings, users, items, options_.factors);
+    return found;
+  }
   /// Of an epoch, as many on all ranks: otherwise the clock would let some wait for pushes that never come.
   std::size_t steps() const {
     const std::size_t of_step = std::size_t{options_.batch} * static_cast<std::size_t>(options_.ranks);
@@ -222,15 +241,22 @@ class Rank {
   param_sync::Group group_;
   std::unique_ptr<param_sync::Store> store_;
   std::vector<param_sync::StoreTraffic> traffic_;
+  ratings::Curve curve_;
   double seconds_ = 0;
 };
 
 int complete(const Options& options) {
+  std::optional<gpusock::program::JsonOutput> json;  // opened first: what cannot be written is told at once
+  if (!options.json_file.empty()) json.emplace(options.json_file);
   const std::vector<std::unique_ptr<Rank>> ranks = examples::run_ranks<Rank>("matrix_completion", options);
   Outcome all;
   for (const auto& rank : ranks) rank->add_to(all);
   if (!std::isfinite(all.training.rms() + all.test.rms())) {
     throw std::runtime_error("the factors have grown without limit: take a smaller --lr or --batch");
+  }
+  if (json) {
+    json->write(all.curve.json(all.training, all.test));
+    json->close();
   }
   const std::size_t named = all.asked + all.pushed - all.rows * options.factors * sizeof(float);
   char text[400];
@@ -263,6 +289,10 @@ int main(int argc, char** argv) {
   arguments.number("--epochs", options.epochs, "How often each rating is learned from", 1, 1 << 20);
   arguments.number("--batch", options.batch, "Of a rank: how many ratings it learns from in a step", 1u, 1u << 24);
   arguments.number("--lr", options.rate, "Learning rate", 1e-6, 1e3);
+  arguments.number("--delay-ms", options.delay_ms,
+                   "A rank sleeps after each batch, so long on average: a random time, exponentially distributed", 0.0,
+                   1e6);
+  arguments.json(options.json_file, "What predictions miss after each epoch; ranks then pull all items for it");
   examples::take_clock(arguments, options.clock, "rows");
   arguments.check(gpusock::program::problem_of_environment);
   if (const auto status = arguments.parse(argc, argv)) return *status;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -111,10 +112,45 @@ struct Errors {
     }
     count += ratings.size();
   }
+  Errors& operator+=(const Errors& other) {
+    squares += other.squares, count += other.count;
+    return *this;
+  }
   double rms() const { return std::sqrt(squares / static_cast<double>(count)); }
 
   double squares = 0;
   std::size_t count = 0;
+};
+
+/// What predictions of the ratings to test miss after each epoch, each rank's with the rows that it reads then.
+struct Curve {
+  struct Epoch {
+    double seconds = 0;  ///< of the slowest rank, since the first epoch began
+    Errors errors;
+  };
+
+  Curve& operator+=(const Curve& other) {
+    epochs.resize(std::max(epochs.size(), other.epochs.size()));
+    for (std::size_t i = 0; i < other.epochs.size(); ++i) {
+      epochs[i].seconds = std::max(epochs[i].seconds, other.epochs[i].seconds);
+      epochs[i].errors += other.epochs[i].errors;
+    }
+    return *this;
+  }
+  /// `training`, `test`: at the end, when all ranks read all pushes.
+  std::string json(const Errors& training, const Errors& test) const {
+    std::string seconds, misses;
+    for (const Epoch& epoch : epochs) {
+      seconds += (seconds.empty() ? "" : ", ") + std::to_string(epoch.seconds);
+      misses += (misses.empty() ? "" : ", ") + std::to_string(epoch.errors.rms());
+    }
+    return "{\"epochs\": {\"seconds\": [" + seconds + "],\n\"test_rmse\": [" + misses +
+           "]},\n\"ratings\": " + std::to_string(training.count) +
+           ", \"training_rmse\": " + std::to_string(training.rms()) + ", \"test_rmse\": " + std::to_string(test.rms()) +
+           "}\n";
+  }
+
+  std::vector<Epoch> epochs;
 };
 
 }  // namespace ratings

@@ -6,6 +6,7 @@ usage: test_scheduled_lasso.py SCHEDULED_LASSO
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
 import functools
+import json
 import pathlib
 import random
 import re
@@ -126,6 +127,15 @@ class ScheduledLasso(unittest.TestCase):
         again = run(self.program, *map(str, SETTINGS))
         self.assertEqual(again.stdout, self.run_with().stdout)
         self.assertNotEqual(self.run_with("--seed", 2).stdout, again.stdout)
+
+    def test_json_has_all_rounds_also_if_the_objective_grows(self):
+        for schedule, errors in (("strads", ""), ("random", GROWS)):
+            found = json.loads(self.run_with("--schedule", schedule, "--json").stdout)
+            outcome = self.outcome("--schedule", schedule, errors=errors)
+            self.assertEqual(len(found["objectives"]), outcome.rounds + 1)
+            self.assertEqual(found["updates"][-1], outcome.updates)
+            for number, objective in ((0, outcome.objectives[0]), (-1, outcome.objectives[-1])):
+                self.assertAlmostEqual(found["objectives"][number] / objective, 1, delta=1e-6)
 
     def test_any_number_of_ranks_has_the_same_optimum(self):
         for ranks in (1, 3):

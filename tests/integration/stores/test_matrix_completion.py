@@ -6,6 +6,7 @@ usage: test_matrix_completion.py MATRIX_COMPLETION
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
 import functools
+import json
 import pathlib
 import re
 import subprocess
@@ -81,6 +82,19 @@ class MatrixCompletion(unittest.TestCase):
         self.assertEqual(three.rows, 3 * one.rows)
         self.assertEqual(one.named, 2 * REQUEST_BYTES + KEY_BYTES * one.rows)
         self.assertEqual(three.named, 6 * REQUEST_BYTES + KEY_BYTES * one.rows)
+
+    def test_json_has_each_epoch_and_nothing_else_is_printed(self):
+        done = self.run_with(*SERIAL, "--epochs", 3, "--json")
+        found, said = json.loads(done.stdout), OUTPUT.fullmatch(done.stderr)
+        self.assertEqual([len(values) for values in found["epochs"].values()], [3, 3])
+        self.assertEqual(sorted(found["epochs"]["test_rmse"], reverse=True), found["epochs"]["test_rmse"])
+        self.assertEqual(found["epochs"]["test_rmse"][-1], found["test_rmse"])  # one rank has read all
+        self.assertAlmostEqual(found["training_rmse"], float(said[1]), delta=1e-4)
+        self.assertEqual(found["ratings"], 54_000)
+
+    def test_a_rank_that_sleeps_learns_the_same(self):
+        sleeps = self.outcome(*SERIAL, "--epochs", 1, "--batch", 20_000, "--delay-ms", 3)
+        self.assertEqual(vars(sleeps), vars(self.outcome(*SERIAL, "--epochs", 1, "--batch", 20_000)))
 
     def test_misuse_is_refused(self):
         for options, said in ((("--clock", "ssp"), "--clock: 'ssp' is none of"), (("--ranks", 0), "--ranks: "), (("--factors", 65), "--factors: "),

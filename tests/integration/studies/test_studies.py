@@ -10,6 +10,7 @@ import xml.dom.minidom
 
 FOLDER, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
+import completion  # noqa: E402
 import prediction  # noqa: E402
 import study  # noqa: E402
 
@@ -107,6 +108,18 @@ class Studies(unittest.TestCase):
         self.assertLess(2 * found["strads", 16]["rounds"], found["serial", 1]["rounds"])
         self.assertLess(found["strads", 1]["updates"], found["uniform", 1]["updates"])
 
+    def test_ranks_that_do_not_wait_learn_as_much_from_a_batch(self):
+        found = {row["clock"]: row for row in self.results_of("completion")}
+        (_, first, start), *_, (_, _, end) = found["bsp"]["curve"]
+        self.assertLess(end, 0.95 * start)
+        self.assertLess(abs(found["ssp:2"]["rmse"] / found["bsp"]["rmse"] - 1), 0.1)
+        self.assertGreater(first, 5 * 1.5 * 0.02)  # of 5 batches, in each of which all wait for the one of 4 that sleeps longest: 2.1 times 20 ms on average
+
+    def test_places_between_epochs(self):
+        self.assertAlmostEqual(completion.epochs_to(1.5, [3, 2, 1]), 1.5)
+        self.assertIsNone(completion.epochs_to(0.5, [3, 2, 1]))
+        self.assertEqual([completion.between([10, 20, 40], at) for at in (0, 1.5, 2)], [10, 30, 40])
+
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
         self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
@@ -124,7 +137,7 @@ class Studies(unittest.TestCase):
         self.assertIn('there is no study "other": take one of depth, ', other.stderr)
 
     def test_a_study_says_which_programs_it_needs(self):
-        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "param_sync scheduled_lasso")):
+        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "matrix_completion param_sync scheduled_lasso")):
             done = self.run_study("--programs", name)
             self.assertEqual((done.returncode, done.stdout), (0, programs + "\n"), done.stderr)
         self.assertEqual(self.run_study("--programs", "other").returncode, 2)
