@@ -108,6 +108,14 @@ class Studies(unittest.TestCase):
         self.assertLess(2 * found["strads", 16]["rounds"], found["serial", 1]["rounds"])
         self.assertLess(found["strads", 1]["updates"], found["uniform", 1]["updates"])
 
+    def test_threads_without_locks_learn_as_one_does(self):
+        found = {row["way"]: row for row in self.results_of("hogwild")}
+        serial = found["one thread"]
+        for row in found.values():
+            self.assertLess(abs(row["rmse"][0] / serial["rmse"][0] - 1), 0.02, row)
+            self.assertGreater(min(row["speed"]["4 factors"]), 0)
+        self.assertLess(serial["curve"][-1][1], 0.2 * serial["curve"][0][1])
+
     def test_ranks_that_do_not_wait_learn_as_much_from_a_batch(self):
         found = {row["clock"]: row for row in self.results_of("completion")}
         (_, first, start), *_, (_, _, end) = found["bsp"]["curve"]
