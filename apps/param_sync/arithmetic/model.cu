@@ -56,11 +56,12 @@ __device__ double ordered_sum(const float* losses, std::uint32_t batch) {
 
 /// One block, so that one thread can sum in order.
 __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint32_t classes, std::uint32_t batch,
-                            float* delta, float* losses, float* step_losses, StepBoard* board, std::uint64_t step,
-                            std::uint64_t* times_ns) {
+                            float rate_share, float* delta, float* losses, float* step_losses, StepBoard* board,
+                            std::uint64_t step, std::uint64_t* times_ns) {
   for (std::uint32_t b = threadIdx.x; b < batch; b += blockDim.x) {
-    losses[b] = sample_loss(logits + std::size_t{b} * classes, classes, samples.labels[samples.order[b]],
-                            delta + std::size_t{b} * classes);
+    float* const errors = delta + std::size_t{b} * classes;
+    losses[b] = sample_loss(logits + std::size_t{b} * classes, classes, samples.labels[samples.order[b]], errors);
+    for (std::uint32_t c = 0; c < classes; ++c) errors[c] *= rate_share;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -118,11 +119,12 @@ void Model::forward(int layer, const float* parameters, std::uint32_t batch, Act
   std::visit(launch, at.kind);
 }
 
-void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
-                 std::uint64_t step, std::uint64_t* times_ns) {
+void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float rate_share, float* losses,
+                 StepBoard* board, std::uint64_t step, std::uint64_t* times_ns) {
   const int last = layout_.size() - 1;
   gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last).values, layout_[last].outputs(),
-                  batch, activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
+                  batch, rate_share, activations.output_delta(last), activations.losses(), losses, board, step,
+                  times_ns);
 }
 
 void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {

@@ -54,10 +54,11 @@ class Model {
   /// Computes one layer's output from its input. `parameters`: the whole model's.
   void forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
-  /// Computes the last layer's output delta. Stores the mean loss in `losses[step]` and, if `times_ns` is given, the
-  /// device's time in `times_ns[step]`. Then publishes `step` + 1 on the board.
-  void loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
-            std::uint64_t step, std::uint64_t* times_ns = nullptr);
+  /// Computes the last layer's output delta, times `rate_share` (Plan::rate_share). Stores the mean loss in
+  /// `losses[step]` and, if `times_ns` is given, the device's time in `times_ns[step]`. Then publishes `step` + 1 on
+  /// the board.
+  void loss(SamplesView samples, std::uint32_t batch, Activations& activations, float rate_share, float* losses,
+            StepBoard* board, std::uint64_t step, std::uint64_t* times_ns = nullptr);
 
   /// Computes the output delta of the layer before from the output delta of `layer`.
   void backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations);

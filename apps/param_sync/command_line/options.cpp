@@ -50,6 +50,7 @@ constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
+constexpr std::uint64_t kWarmupMax = 1u << 24;  // floats count so far
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any positive number
 
@@ -125,6 +126,9 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--epochs", config.epochs, "How often all training samples are visited", 1, 10000);
   arguments.number("--batch", config.batch, "Samples of a step on each node", 1, 4096);
   arguments.number("--lr", config.learning_rate, "Learning rate", kLearningRateMin, kLearningRateMax);
+  arguments.number("--warmup", config.warmup_steps,
+                   "Steps in which the learning rate rises linearly up to --lr, for large batches; 0: none", 0,
+                   kWarmupMax);
   arguments.number("--momentum", config.momentum, "Momentum of SGD", 0.0F, 1.0F);
   arguments.number("--seed", config.seed, "Decides initial weights and the order of the samples", 0, kAnySeed);
   arguments.number("--limit", config.limit, "Use only the first training samples; 0: all", 0, kSamplesMax);
@@ -476,6 +480,7 @@ std::vector<std::string> to_arguments(const Config& config) {
                                      "--epochs",   std::to_string(config.epochs),
                                      "--batch",    std::to_string(config.batch),
                                      "--lr",       fmt::format("{:.9g}", config.learning_rate),
+                                     "--warmup",   std::to_string(config.warmup_steps),
                                      "--momentum", fmt::format("{:.9g}", config.momentum),
                                      "--seed",     std::to_string(config.seed),
                                      "--limit",    std::to_string(config.limit),

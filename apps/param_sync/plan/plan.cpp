@@ -43,6 +43,12 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
                                      ": take fewer nodes, lower --batch" +
                                      (config.limit != 0 ? " or raise --limit" : " or take more data"));
   }
+  plan.warmup_steps = config.warmup_steps;
+  if (plan.warmup_steps > plan.steps) {
+    throw gpusock::Error(EINVAL, "--warmup " + std::to_string(plan.warmup_steps) + ": the training has only " +
+                                     std::to_string(plan.steps) + " steps, so it would end before the learning rate " +
+                                     "is that of --lr");
+  }
   plan.sync = sync_of(config.sync).of_run(config.nodes, plan.layout.size(), config.seed, plan.steps);
   const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
   plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});

@@ -28,11 +28,17 @@ struct Plan {
   std::uint32_t batch = 0;
   std::uint64_t steps_per_epoch = 0;
   std::uint64_t steps = 0;
+  std::uint64_t warmup_steps = 0;  ///< see rate_share()
 
   /// Throws gpusock::Error (EINVAL) if the settings and the data do not fit together.
   static Plan make(const Config& config, const DatasetShape& data);
   static Plan make(const Config& config, const Dataset& data) { return make(config, shape_of(data)); }
 
+  /// The share of the learning rate that a step has: 1 after the warm-up, in which it rises linearly (Goyal et al.,
+  /// "Accurate, large minibatch SGD", 2017). Kernels multiply the step's gradient by it, before any exchange.
+  float rate_share(std::uint64_t step) const {
+    return step < warmup_steps ? static_cast<float>(step + 1) / static_cast<float>(warmup_steps) : 1.0f;
+  }
   std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
 };
 

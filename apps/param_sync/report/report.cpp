@@ -365,6 +365,7 @@ nlohmann::json RunReport::json() const {
           {"epochs", config.epochs},
           {"batch", config.batch},
           {"learning_rate", config.learning_rate},
+          {"warmup", config.warmup_steps},
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"outer", config.outer},

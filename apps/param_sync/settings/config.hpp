@@ -38,6 +38,7 @@ struct Config {
   std::uint32_t epochs = 2;
   std::uint32_t batch = 64;  ///< samples of a step on each node
   float learning_rate = 0.05f;
+  std::uint64_t warmup_steps = 0;  ///< first steps, in which the learning rate rises linearly; 0: none
   float momentum = 0.9f;
   std::uint64_t seed = 1;
   std::uint64_t limit = 0;  ///< training samples used; 0: all

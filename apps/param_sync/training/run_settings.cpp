@@ -53,6 +53,9 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
   at(RunSetting::seed) = config.seed;
   at(RunSetting::optimizer) = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                               std::bit_cast<std::uint32_t>(config.momentum);
+  if (config.warmup_steps != 0) {  // else as checkpoints have it that were written before there was a warm-up
+    at(RunSetting::optimizer) = fnv1a(&config.warmup_steps, sizeof config.warmup_steps, at(RunSetting::optimizer));
+  }
   at(RunSetting::scheme) = code_of(exchange.schemes);
   at(RunSetting::transfer) = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
                                    static_cast<std::uint64_t>(order_of(config)) << 48 | config.fuse_bytes |

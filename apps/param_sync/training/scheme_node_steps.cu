@@ -38,7 +38,8 @@ void SchemeNode::launch_step(std::uint64_t step) {
     });
     mark();
   }
-  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
+  model.loss(samples, plan.batch, activations, plan.rate_share(step), losses.data(), board.data(), step,
+             step_times_ns.data());
   mark();
   for (int layer = layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes

@@ -42,7 +42,8 @@ class SerialModel {
     for (int layer = 0; layer < plan_.layout.size(); ++layer) {
       model_.forward(layer, weights, plan_.batch, activations_);
     }
-    model_.loss(samples, plan_.batch, activations_, losses_.data() + of_rank, board_.data(), step);
+    model_.loss(samples, plan_.batch, activations_, plan_.rate_share(step), losses_.data() + of_rank, board_.data(),
+                step);
     for (int layer = plan_.layout.size() - 1; layer >= 0; --layer) {
       if (layer > 0) model_.backward_input(layer, weights, plan_.batch, activations_);
       model_.backward_parameters(layer, plan_.batch, activations_, gradients);

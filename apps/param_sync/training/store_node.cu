@@ -247,7 +247,8 @@ void StoreNode::launch_step(std::uint64_t step) {
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward(layer, step);
-  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
+  model.loss(samples, plan.batch, activations, plan.rate_share(step), losses.data(), board.data(), step,
+             step_times_ns.data());
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
     if (layer > 0) {

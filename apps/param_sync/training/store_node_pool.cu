@@ -12,7 +12,8 @@ void StoreNode::launch_step_in_pool(std::uint64_t step) {
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward_in_pool(layer, step);
-  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
+  model.loss(samples, plan.batch, activations, plan.rate_share(step), losses.data(), board.data(), step,
+             step_times_ns.data());
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     if (layer > 0) launch_errors_in_pool(layer, step);
     launch_gradients_in_pool(layer, step);

@@ -66,6 +66,13 @@ class Checkpoints(Runs):
         for text in ("param_sync: ", ", 2 nodes", "training loss", "test accuracy", "gradients pushed", "waited for weights"):
             self.assertIn(text, drawn)
 
+    def test_a_resumed_run_goes_on_with_its_warm_up(self):
+        warmup = ("--warmup", 58)
+        weights = self.train(*warmup)
+        self.assertEqual(weights, results(*SMALL, "--nodes", 2, "--serial", *warmup)["weights_hash"])
+        self.assertEqual(results(*self.arguments("--in-process", *warmup, "--resume", 49))["weights_hash"], weights)
+        self.assertIn("another --lr, --warmup or --momentum", self.refusal("--warmup", 57, "--resume", 49))
+
     @needs_processes
     def test_processes_resume_at_the_last_step_that_all_nodes_have(self):
         weights = self.train("--scheme", "ps:even")

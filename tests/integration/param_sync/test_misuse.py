@@ -40,6 +40,8 @@ class Misuse(unittest.TestCase):
         self.refused("--credits is for --scheme ps and ps:even", "--scheme", "ring", "--credits", 1)
         self.refused("--credits 4: of --nodes 4 only 3 send", "--scheme", "ps", "--credits", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
+        self.refused("--warmup", "--warmup", -1)
+        self.refused("--warmup 121: the training has only 120 steps, so", *SMALL, "--nodes", 1, "--warmup", 121)
         self.refused("--trace-steps needs --trace FILE", "--trace-steps", 3)
         self.refused("--budget is for --scheme ps and ps:even", "--scheme", "ring", "--budget", "10K")
         self.refused("--budget and --credits exclude", "--scheme", "ps", "--budget", "10K", "--credits", 1)

@@ -274,6 +274,23 @@ class Modes(unittest.TestCase):
     def test_another_seed_gives_other_weights(self):
         self.assertNotEqual(self.weights(2, "--serial"), self.weights(2, "--serial", "--seed", 2))
 
+    def test_a_warm_up_equals_serial_in_all_ways(self):
+        """And is longer than an epoch, to see that steps are counted on."""
+        warmup = ("--warmup", 15)
+        self.assertNotEqual(self.weights(3, "--serial", *warmup), self.weights(3, "--serial"))
+        for exchange in ((), ("--scheme", "sfb,ps,adam-fc"), ("--sync", "bsp"), ("--sync", "bsp", "--device-pool", "1M")):
+            self.assertEqual(self.weights(3, "--in-process", *exchange, *warmup), self.weights(3, "--serial", *warmup), exchange)
+        for sync in ("every:4", "pipeline:1"):
+            self.assertEqual(self.weights(3, "--in-process", "--sync", sync, *warmup), self.weights(3, "--serial", "--sync", sync, *warmup), sync)
+
+    def test_a_warm_up_begins_with_its_share_of_the_rate(self):
+        """A quarter after the first step, and nothing else: a quarter is exact in floats."""
+        slow = self.report(3, "--serial", "--momentum", 0, "--lr", 0.02)["losses"]
+        warm = self.report(3, "--serial", "--momentum", 0, "--lr", 0.08, "--warmup", 4)["losses"]
+        self.assertEqual(warm[:2], slow[:2])
+        self.assertNotEqual(warm[2], slow[2])
+        self.assertEqual(self.weights(3, "--serial", "--warmup", 1), self.weights(3, "--serial"))
+
     def test_saved_weights_are_the_same_bytes(self):
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder) / mode for mode in ("serial", "in-process")]

@@ -96,7 +96,7 @@ struct KernelResult {
   Score score{};
 };
 
-KernelResult run_kernels(const Problem& problem) {
+KernelResult run_kernels(const Problem& problem, float rate_share = 1.0f) {
   gpusock::Context context;
   gpusock::Stream stream(context);
   const auto batch = static_cast<std::uint32_t>(problem.order.size());
@@ -113,7 +113,7 @@ KernelResult run_kernels(const Problem& problem) {
   model.evaluate(samples, parameters.data(), activations, score.data());
   model.gather(samples.from(0), batch, activations);
   for (int i = 0; i < problem.layout.size(); ++i) model.forward(i, parameters.data(), batch, activations);
-  model.loss(samples.from(0), batch, activations, losses.data(), board.data(), 1);
+  model.loss(samples.from(0), batch, activations, rate_share, losses.data(), board.data(), 1);
   for (int i = problem.layout.size() - 1; i >= 0; --i) {
     model.backward_parameters(i, batch, activations, gradient.data());
     if (i > 0) model.backward_input(i, parameters.data(), batch, activations);
@@ -165,6 +165,13 @@ TEST_P(ModelKernels, AgreeWithTheReference) {
   expect_near(wanted.gradient, got.gradient, 2e-5, "gradient");
   EXPECT_NEAR(wanted.mean_loss, got.loss, 1e-5 * std::abs(wanted.mean_loss));
   EXPECT_EQ(got.board_steps, 2u);
+}
+
+TEST_P(ModelKernels, MultiplyTheGradientAloneByTheShareOfTheRate) {
+  const Problem problem(GetParam());
+  const KernelResult whole = run_kernels(problem), quarter = run_kernels(problem, 0.25f);
+  for (std::size_t i = 0; i < whole.gradient.size(); ++i) ASSERT_EQ(quarter.gradient[i], 0.25f * whole.gradient[i]);
+  EXPECT_EQ(quarter.loss, whole.loss);
 }
 
 TEST_P(ModelKernels, ScoreCountsWhatIsRight) {
