@@ -128,6 +128,12 @@ class Studies(unittest.TestCase):
         self.assertIsNone(completion.epochs_to(0.5, [3, 2, 1]))
         self.assertEqual([completion.between([10, 20, 40], at) for at in (0, 1.5, 2)], [10, 30, 40])
 
+    def test_large_batches_learn_as_well_with_a_larger_rate_and_a_warm_up(self):
+        found = {row["way"]: row["accuracy"] for row in self.results_of("batches")}
+        one, same_rate, at_once, warmed_up = found.values()
+        self.assertGreater(warmed_up, one - 0.01)
+        self.assertGreater(warmed_up, max(same_rate + 0.005, at_once + 0.015))
+
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
         self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
