@@ -178,6 +178,12 @@ class Serving(unittest.TestCase):
             self.assertAlmostEqual(right / DATA.TEST, self.accuracy, places=9)
         self.assertIn("has ended: its last weights are served", server.err)
 
+    def test_a_training_is_the_same_if_it_publishes(self):
+        for way in (["--scheme", "ring"], ["--sync", "bsp"]):
+            hashes = [results("--nodes", 2, "--in-process", *SMALL, *way, *more)["weights_hash"]
+                      for more in ([], ["--publish", "127.0.0.1:0", "--publish-every", 1])]
+            self.assertEqual(*hashes)
+
     def test_a_training_of_other_layers_is_refused(self):
         with self.training() as (training, published):
             with self.serving("--from", published, model=["--data", DATA.folder, "--hidden", "16,9"]) as (server, where):
