@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ using examples::in_device;
 
 struct Options {
   int ranks = 4;
-  std::string file, written;  // files of samples
+  std::string file, written, json_file;  // the first two have samples
   sparse_samples::Shape shape;
   libsvm::Samples samples;  // of all ranks
   int steps = 300;
@@ -66,6 +67,7 @@ struct Job {
   float filtered = 0;                      ///< a weight of 0 has no push of a gradient up to this size
   int steps = 0;
   float *weights = nullptr, *gradients = nullptr, *factors = nullptr;
+  float* history = nullptr;  ///< the weights that each step has pulled; null: they are not kept
   std::uint32_t* rows = nullptr;
   std::uint64_t* count = nullptr;  ///< mapped: gradients that were pushed
   int* error = nullptr;            ///< mapped
@@ -89,6 +91,9 @@ __global__ void descend(Job job) {
   for (int step = 0; step <= job.steps && error == 0; ++step) {
     for (std::uint32_t range = 0; range < job.ranges && error == 0; ++range) {
       error = param_sync::pull(block, job.store, range, job.weights + range * job.features);
+    }
+    for (std::uint32_t i = threadIdx.x; job.history != nullptr && i < job.ranges * job.features; i += blockDim.x) {
+      job.history[std::size_t{job.ranges} * job.features * static_cast<unsigned>(step) + i] = job.weights[i];
     }
     if (step == job.steps) break;  // the last weights
     for (std::uint32_t i = threadIdx.x; i < job.samples; i += blockDim.x) {
@@ -129,6 +134,7 @@ class Rank {
         gradients_(context_, features()),
         factors_(in_device(context_, own_.labels)),  // as many as samples
         rows_(context_, features()),
+        history_(context_, rank > 0 || options.json_file.empty() ? 0 : features() * (std::size_t{1} + options.steps)),
         group_(context_, rank, options.ranks) {
     address = group_.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
     param_sync::StoreOptions of_store;
@@ -157,6 +163,7 @@ class Rank {
     job.gradients = gradients_.data();
     job.factors = factors_.data();
     job.rows = rows_.data();
+    job.history = history_.size() > 0 ? history_.data() : nullptr;
     job.count = count_.data();
     job.error = error_.data();
     gpusock::launch(context_, {.block = kThreads, .stream = &stream_}, descend, job);
@@ -171,6 +178,21 @@ class Rank {
     weights_.copy_out(all);
     all.resize(options_.samples.features);
     return all;
+  }
+  /// The objective with the weights that this rank has pulled in each step, as a JSON list.
+  std::string objectives() const {
+    std::vector<float> all(history_.size());
+    history_.copy_out(all);
+    std::string text;
+    for (std::size_t at = 0; at < all.size(); at += features()) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
+      const std::vector<float> weights(begin, begin + options_.samples.features);
+      char number[40];
+      std::snprintf(number, sizeof number, "%s%.9g", at == 0 ? "" : ", ",
+                    sparse_samples::objective(options_.samples, weights, options_.l1));
+      text += number;
+    }
+    return '[' + text + ']';
   }
   std::uint64_t pushed_gradients() const {
     std::uint64_t sum = 0;
@@ -200,6 +222,7 @@ class Rank {
   DeviceLists by_sample_, by_feature_;
   gpusock::DeviceBuffer<float> labels_, weights_, gradients_, factors_;
   gpusock::DeviceBuffer<std::uint32_t> rows_;
+  gpusock::DeviceBuffer<float> history_;
   gpusock::Mapped<std::uint64_t> count_{context_, kThreads};
   gpusock::Mapped<int> error_{context_, 1};
   param_sync::Group group_;
@@ -207,6 +230,8 @@ class Rank {
 };
 
 int train(Options& options) {
+  std::optional<gpusock::program::JsonOutput> json;  // opened first: what cannot be written is told at once
+  if (!options.json_file.empty()) json.emplace(options.json_file);
   options.samples = options.file.empty() ? sparse_samples::make(options.shape) : libsvm::read(options.file);
   if (!options.written.empty()) gpusock::program::write_file(options.written, libsvm::text_of(options.samples));
   const std::vector<std::unique_ptr<Rank>> ranks = examples::run_ranks<Rank>("sparse_regression", options);
@@ -216,6 +241,10 @@ int train(Options& options) {
   const double reached = sparse_samples::objective(options.samples, weights, options.l1);
   if (!(reached < std::log(2) + 1e-6))
     throw std::runtime_error("the loss grows: take a smaller --lr");  // log(2): of zeros
+  if (json) {
+    json->write("{\"objectives\": " + ranks[0]->objectives() + "}\n");
+    json->close();
+  }
   const double all = static_cast<double>(weights.size()) * options.steps * options.ranks;
   char text[200];
   std::snprintf(
@@ -246,6 +275,7 @@ int main(int argc, char** argv) {
   arguments.number("--filter", options.filter,
                    "A weight of 0 has no push of gradients up to so many times l1 / ranks; 0: all are pushed", 0.0,
                    1.0);
+  arguments.json(options.json_file, "The objective with the weights that the first rank reads in each step");
   examples::take_clock(arguments, options.clock, "weights");
   arguments.check([&] {
     const bool is_random = options.file.empty() || options.shape == sparse_samples::Shape();

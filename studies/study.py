@@ -15,8 +15,9 @@ import statistics
 import subprocess
 import sys
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches")
-PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso"}  # in a build
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast")
+PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
+            "sparse_regression": "examples/sparse_regression"}  # in a build
 # Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.
 COLOURS = ("#000000", "#4477aa", "#aa3377", "#228833", "#cc6677", "#997700", "#332288", "#117733", "#882255")
 POINTS = (7, 4, 9, 12, 5, 6, 11, 8, 13)

@@ -5,6 +5,7 @@ usage: test_sparse_regression.py SPARSE_REGRESSION
 
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
+import json
 import pathlib
 import re
 import subprocess
@@ -67,6 +68,13 @@ class SparseRegression(unittest.TestCase):
                              (1, "", f"sparse_regression: {file}, line 2: '1' has no colon: index:value is needed\n"))
             self.assertEqual(self.run_with("--data", f"{folder}/none").stderr,
                              f"sparse_regression: cannot open {folder}/none: name a file that this user may read\n")
+
+    def test_json_has_the_objective_of_each_step(self):
+        done = self.run_with("--steps", 30, "--json")
+        objectives = json.loads(done.stdout)["objectives"]
+        self.assertEqual((len(objectives), objectives), (31, sorted(objectives, reverse=True)))
+        self.assertAlmostEqual(objectives[0], 0.693147, delta=1e-6)  # log(2): all weights are 0
+        self.assertRegex(done.stderr, f"^objective {objectives[-1]:.6f}, ")
 
     def test_it_says_why_it_learns_nothing(self):
         done = self.run_with("--lr", 1e5, "--steps", 20)

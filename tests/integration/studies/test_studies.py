@@ -11,6 +11,7 @@ import xml.dom.minidom
 FOLDER, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
 import completion  # noqa: E402
+import forecast  # noqa: E402
 import prediction  # noqa: E402
 import study  # noqa: E402
 
@@ -134,6 +135,18 @@ class Studies(unittest.TestCase):
         self.assertGreater(warmed_up, one - 0.01)
         self.assertGreater(warmed_up, max(same_rate + 0.005, at_once + 0.015))
 
+    def test_iterations_that_were_seen_say_what_the_next_ones_are(self):
+        (row,) = self.results_of("forecast")
+        self.assertGreater(row["within_tenth"], 0.9)
+        self.assertLess(10 * row["most"], row["unchanged_most"])
+
+    def test_forecasts_are_fitted_to_what_they_are(self):
+        self.assertAlmostEqual(forecast.forecast([5 * 0.9 ** i for i in range(20)], 6, 1)(10), 5 * 0.9 ** 29)
+        self.assertAlmostEqual(forecast.forecast([0.99 ** (i * i) for i in range(20)], 10, 2)(3), 0.99 ** (22 * 22))
+        self.assertEqual(forecast.above([5, 3, 2, 1], 1, 1), [4, 2])
+        found = forecast.errors([2.0] * (forecast.SEEN + forecast.AHEAD), None)
+        self.assertEqual(found, {ahead: [0] for ahead in range(1, forecast.AHEAD + 1)})
+
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
         self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
@@ -151,7 +164,7 @@ class Studies(unittest.TestCase):
         self.assertIn('there is no study "other": take one of depth, ', other.stderr)
 
     def test_a_study_says_which_programs_it_needs(self):
-        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "matrix_completion param_sync scheduled_lasso")):
+        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "matrix_completion param_sync scheduled_lasso sparse_regression")):
             done = self.run_study("--programs", name)
             self.assertEqual((done.returncode, done.stdout), (0, programs + "\n"), done.stderr)
         self.assertEqual(self.run_study("--programs", "other").returncode, 2)
