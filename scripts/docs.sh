@@ -7,5 +7,6 @@ main() {
   require_packages "${docs_packages[@]}"
   mkdir -p out # doxygen makes one folder, not two
   doxygen docs/api/Doxyfile || fail "the reference has gaps or errors, named above"
+  cp -r docs/studies out/docs/html/ # doxygen leaves pictures where they are
   say "documents and reference: out/docs/html/index.html (open it in a browser)"
 }

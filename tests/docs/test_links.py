@@ -14,6 +14,7 @@ import unittest
 
 LEFT_OUT = {"build", "out", "bundle", "gpu-check", ".git"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r'<img src="([^"]+)"')
 COMMAND = re.compile(r"(?<![\w/])\./run ([a-z][a-z-]*)")
 
 
@@ -42,7 +43,8 @@ def commands(root):
 def dead_links(root):
     dead = []
     for document in documents(root):
-        for link in LINK.findall(without_code(document.read_text())):
+        text = without_code(document.read_text())
+        for link in LINK.findall(text) + PICTURE.findall(text):
             name, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", name):
                 continue
@@ -73,8 +75,8 @@ class Links(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "run").write_text("case x in\n  demo | test) ;;\nesac\n")
-            (root / "README.md").write_text("# One\n\n[a](b.md) [c](README.md#one) [d](#two) `[e](f.md)` ./run demo, `./run fly`\n")
-            self.assertEqual(dead_links(root), ["README.md: b.md leads to no file", "README.md: #two leads to no heading"])
+            (root / "README.md").write_text("# One\n\n[a](b.md) [c](README.md#one) [d](#two) `[e](f.md)` <img src=\"g.svg\"> ./run demo, `./run fly`\n")
+            self.assertEqual(dead_links(root), ["README.md: b.md leads to no file", "README.md: #two leads to no heading", "README.md: g.svg leads to no file"])
             self.assertEqual(unknown_commands(root), ["README.md: ./run fly is no command"])
 
 
