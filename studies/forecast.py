@@ -16,8 +16,8 @@ LASSO_LEFT, SPARSE_LEFT = 1e-3, 2e-5
 
 def run(lab):
     seeds = (1, 2) if lab.quick else (1, 2, 3, 4, 5, 6)
-    steps = 90 if lab.quick else 200
-    sparse = lab.run_all("sparse_regression", {(seed, length): ("--seed", seed, "--lr", 100, "--steps", length) for seed in seeds for length in (steps, 4 * steps)})
+    steps, small = (75, ("--ranks", 1, "--samples", 1000)) if lab.quick else (200, ())
+    sparse = lab.run_all("sparse_regression", {(seed, length): ("--seed", seed, "--lr", 100, "--steps", length, *small) for seed in seeds for length in (steps, 4 * steps)})
     curves = {"sparse regression": {seed: above(sparse[seed, steps]["objectives"], sparse[seed, 4 * steps]["objectives"][-1], SPARSE_LEFT) for seed in seeds}}
     if not lab.quick:
         completed = lab.run_all("matrix_completion", {seed: ("--seed", seed, "--lr", 0.002, "--epochs", 150, "--blocks", 1, "--threads", 8) for seed in seeds})
