@@ -16,6 +16,8 @@
 
 #include "gpusock/gpusock.hpp"
 
+#include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -160,6 +162,10 @@ int run(const Options& options) {
   Options whole = options;
   whole.split = "none";
   const Outcome unsplit = train_on_ranks(whole), split = train_on_ranks(options);
+  if (!std::isfinite(split.last_loss)) {
+    throw gpusock::Error(
+        EDOM, "the loss is no number after " + std::to_string(options.steps) + " steps: take a smaller --lr");
+  }
   char text[500];
   std::snprintf(text, sizeof text,
                 "split by %s: %d ranks, each with %zu of %u weights of the layer\n"

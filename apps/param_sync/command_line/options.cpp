@@ -50,6 +50,7 @@ constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
+constexpr std::uint64_t kPublishStepsMax = 1'000'000'000;
 constexpr std::uint64_t kWarmupMax = 1u << 24;  // floats count so far
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any positive number
@@ -248,7 +249,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .check(publish_problem);
   arguments
       .number("--publish-every", texts.publish_steps, "Steps from one version that is published to the next", 1,
-              kAnySeed)
+              kPublishStepsMax)
       .shown_default(std::to_string(config.publish_steps));
   arguments.json(config.json_file, "The results as JSON");
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");

@@ -43,6 +43,7 @@ namespace follower {
 
 constexpr std::uint64_t kPatienceMs = 10'000;  // for an answer
 constexpr std::uint64_t kRetryMs = 1'000;      // until it tries to connect again
+constexpr int kRefused = 1 << 20;              // no errno: there is no such training
 
 template <class Block>
 __device__ inline void tell(const Block& block, const Follower& all, FollowReport::State state, int error = 0) {
@@ -57,12 +58,12 @@ __device__ inline void confirm(const Block& block, const Follower& all, std::uin
   if (block.thread_rank() == 0) executor::DeviceWord(*all.confirmed_ns).store(at_ns, cuda::memory_order_relaxed);
 }
 
-/// Receives a version, and publishes it. Returns 0 or an errno.
+/// Receives a version, and publishes it. Returns 0, an errno or kRefused.
 template <class Block>
 __device__ inline int take_weights(const Block& block, const Follower& all, const gpusock::Net& net,
                                    gpusock::Socket training, const WeightsAnswer& answer, std::uint64_t have) {
   __shared__ int slot;
-  if (answer.floats != all.snapshots.floats) return EPROTO;
+  if (answer.floats != all.snapshots.floats) return kRefused;
   block.sync();
   if (block.thread_rank() == 0) slot = all.snapshots.begin_write();  // there are two slots more than readers
   block.sync();
@@ -84,8 +85,8 @@ __device__ inline int take_weights(const Block& block, const Follower& all, cons
   return 0;
 }
 
-/// Asks until the connection or the training ends. Returns 0 if the training has ended, or an errno. `have`: the
-/// version that it has.
+/// Asks until the connection or the training ends. Returns 0 if the training has ended, or an errno, or kRefused.
+/// `have`: the version that it has.
 template <class Block>
 __device__ inline int ask_on(const Block& block, const Follower& all, const gpusock::Net& net, gpusock::Socket training,
                              std::uint64_t& have) {
@@ -99,8 +100,7 @@ __device__ inline int ask_on(const Block& block, const Follower& all, const gpus
     if (sent < 0) return static_cast<int>(-sent);
     const auto got = reader.exactly(sizeof answer, patience);
     if (!got) return got.ended() ? ECONNRESET : -got.error();
-    if (answer.magic != kWeightsMagic) return EPROTO;
-    if (answer.error != 0) return answer.error;
+    if (answer.magic != kWeightsMagic || answer.error != 0) return kRefused;
     if (answer.floats != 0) {
       if (const int error = take_weights(block, all, net, training, answer, have); error != 0) return error;
       have = answer.version;
@@ -111,15 +111,15 @@ __device__ inline int ask_on(const Block& block, const Follower& all, const gpus
     if (is_last) return 0;
     // Nothing comes unasked: so this is a pause, and ends early if the training does.
     const auto ended = net.peek(block, training, 1, gpusock::Deadline::after_ns(all.pause_ns));
-    if (ended.size >= 0) return ended.size == 0 ? ECONNRESET : EPROTO;
+    if (ended.size >= 0) return ended.size == 0 ? ECONNRESET : kRefused;
     if (ended.size != -ETIMEDOUT) return static_cast<int>(-ended.size);
   }
 }
 
 }  // namespace follower
 
-/// Follows a training until it or the context ends. A training that is lost is looked for again each second; one that
-/// has other layers is not. Block-collective.
+/// Follows a training until it or the context ends. A training that is lost, or has other layers, is looked for again
+/// each second: another one may have begun there. Block-collective.
 template <class Block>
 __device__ void follow(const Block& block, const Follower& all) {
   std::uint64_t have = 0;
@@ -131,8 +131,8 @@ __device__ void follow(const Block& block, const Follower& all) {
       error = owned.error() != 0 ? -owned.error() : follower::ask_on(block, all, owned.net(), owned.socket(), have);
     }
     if (error == 0 || error == ECANCELED) return;
-    follower::tell(block, all, error == EPROTO ? FollowReport::refused : FollowReport::lost, error);
-    if (error == EPROTO) return;
+    const bool is_refused = error == follower::kRefused;
+    follower::tell(block, all, is_refused ? FollowReport::refused : FollowReport::lost, is_refused ? 0 : error);
     if (all.net.poll(block, nullptr, 0, gpusock::Deadline::after_ms(follower::kRetryMs)) < 0) return;
   }
 }

@@ -132,7 +132,9 @@ class Asking {
         if (polled[i].revents != 0) serve(*connections_[i]);
       }
       if (SteadyClock::now() - progress_ > kPatience && done_ < given_) {
-        throw gpusock::Error(ETIMEDOUT, fmt::format("{}: no answer for {} s", settings_.where, kPatience.count()));
+        throw gpusock::Error(
+            ETIMEDOUT, fmt::format("{}: no answer for {} s; {} --connections may be more than the server's --clients",
+                                   settings_.where, kPatience.count(), settings_.connections));
       }
     }
     answers_.seconds = std::chrono::duration<double>(SteadyClock::now() - began_).count();
@@ -254,18 +256,25 @@ nlohmann::json to_json(const Answers& answers) {
   return all;
 }
 
+std::string why_refused(int error) {
+  if (error == EAGAIN) return "the server has no weights yet";
+  if (error == ETIMEDOUT) return "the answers would have been late (--objective-ms)";
+  if (error == ESTALE) return "the weights were too old (--stale-ms)";
+  return std::generic_category().message(error);
+}
+
 std::string summary_of(const Answers& answers) {
   std::string all = fmt::format("{} answers in {:.2f} s, {:.0f} a second", answers.latencies_ms.size(), answers.seconds,
                                 static_cast<double>(answers.latencies_ms.size()) / answers.seconds);
   for (const auto& [error, count] : answers.refused) {
-    all += fmt::format("; {} refused: {}", count, std::generic_category().message(error));
+    all += fmt::format("; {} refused: {}", count, why_refused(error));
   }
   if (answers.latencies_ms.empty()) return all + "\n";
   const std::vector<double>& sorted = answers.latencies_ms;
   all += fmt::format("\nms: median {:.3f}, p90 {:.3f}, p99 {:.3f}, p99.9 {:.3f}, longest {:.3f}\n",
                      percentile(sorted, 0.5), percentile(sorted, 0.9), percentile(sorted, 0.99),
                      percentile(sorted, 0.999), sorted.back());
-  all += fmt::format("right {:.2f} %; weights after steps {} to {}, at most {:.1f} ms old\n",
+  all += fmt::format("right {:.2f} %; weights after {} to {} steps, at most {:.1f} ms old\n",
                      100.0 * static_cast<double>(answers.right) / static_cast<double>(sorted.size()), answers.oldest,
                      answers.newest, static_cast<double>(answers.age_us_max) * 1e-3);
   return all;
@@ -308,7 +317,11 @@ int ask_command(int argc, char** argv) {
   arguments.json(settings.json_file, "The results as JSON");
   arguments.check([&]() -> std::string {
     try {
-      return gpusock::Endpoint::parse(settings.where).port != 0 ? "" : settings.where + " has no port";
+      const gpusock::Endpoint at = gpusock::Endpoint::parse(settings.where);
+      const bool has_link = settings.where.find(",link=") != std::string::npos;
+      if (has_link && !at.is_plain_tcp())
+        return settings.where + ": param_sync serve speaks plain TCP: leave out link=";
+      return at.port != 0 ? "" : settings.where + " has no port";
     } catch (const gpusock::Error& error) {
       return error.code().value() == EINVAL ? error.what() : "";
     }

@@ -17,6 +17,8 @@ static_assert(kBlocksMax + 2 <= Snapshots::kSlotsMax);
 
 /// After so long without a byte a client is reset.
 inline constexpr std::int64_t kIdleNs = 60'000'000'000;
+/// The most time from the first byte of a request to its last one. Then the client's seat is for others.
+inline constexpr std::uint64_t kRequestNs = 10'000'000'000;
 
 /// Where a client is: the connection, and its request. In device memory; zeros: nobody is there.
 struct Seat {
@@ -26,8 +28,10 @@ struct Seat {
   std::uint32_t id = 0;  ///< of the request
   bool is_last = false;  ///< the answer is the client's last one
   gpusock::Socket socket = 0;
-  std::uint64_t came_ns = 0;  ///< when the whole request was there
-  std::uint64_t drained = 0;  ///< bytes that came after that
+  bool has_head = false;       ///< the head of a request has come, and its image is awaited
+  std::uint64_t begun_ns = 0;  ///< when its first bytes came; 0: none have
+  std::uint64_t came_ns = 0;   ///< when the whole request was there
+  std::uint64_t drained = 0;   ///< bytes that came after that
   const std::uint8_t* image = nullptr;
   gpusock::Reader<gpusock::ThisThread> reader;
   gpusock::Writer<gpusock::ThisThread> writer;
@@ -38,7 +42,7 @@ struct Served {
   std::uint64_t clients, answered, late, stale, without_weights, broken;
   std::uint64_t cohorts, largest;  ///< how many cohorts, and the requests of the largest one
   std::uint64_t age_ns_max;        ///< of weights in an answer
-  std::uint64_t first_version, last_version;
+  std::uint64_t least_version, most_version;
   std::int64_t failed;  ///< 0, or why serving ended
 };
 
@@ -102,7 +106,7 @@ class Cohorts {
 
   /// Waits for something to do. Returns false if the context ends.
   __device__ bool await_events() {
-    bool has_room = false;
+    bool has_room = false, has_begun = false;
     for (unsigned i = block_.thread_rank(); i < s_.seat_count; i += block_.size()) {
       const Seat& seat = s_.seats[i];
       const bool sends = seat.state == Seat::answering;
@@ -110,11 +114,15 @@ class Cohorts {
       const std::int16_t events = sends ? gpusock::kPollOut : reads ? gpusock::kPollIn : 0;
       s_.entries[1 + i] = {events == 0 ? -1 : seat.socket, events, 0};
       has_room = has_room || seat.state == Seat::free;
+      has_begun = has_begun || seat.begun_ns != 0;
     }
     has_room = __syncthreads_or(has_room) != 0;
+    has_begun = __syncthreads_or(has_begun) != 0;
     if (leader()) s_.entries[0] = {has_room ? s_.listener : -1, gpusock::kPollIn, 0};
     block_.sync();
-    const auto until = waiting() != 0 ? gpusock::Deadline::now() : gpusock::Deadline::never();
+    const auto until = waiting() != 0 ? gpusock::Deadline::now()
+                       : has_begun    ? gpusock::Deadline::after_ns(kRequestNs)
+                                      : gpusock::Deadline::never();
     const int events = s_.net.poll(block_, s_.entries, static_cast<int>(s_.seat_count) + 1, until);
     const bool is_over = events < 0 || (s_.entries[0].revents & (gpusock::kPollErr | gpusock::kPollNval)) != 0;
     if (is_over && leader() && events != -ECANCELED) s_.served->failed = events < 0 ? events : -EBADF;
@@ -128,6 +136,8 @@ class Cohorts {
       if (s_.entries[0].revents != 0) admit(index);
       return;
     }
+    const bool is_late = seat.begun_ns != 0 && gpusock::clock_ns() - seat.begun_ns > kRequestNs;
+    if (seat.state == Seat::reading && is_late) return leave(seat);
     if (s_.entries[1 + index].revents == 0) return;
     if (seat.state == Seat::answering) send(seat);
     if (seat.state == Seat::leaving) drain(seat);
@@ -142,6 +152,8 @@ class Cohorts {
     seat.socket = socket;
     seat.state = Seat::reading;
     seat.is_last = false;
+    seat.has_head = false;
+    seat.begun_ns = 0;
     seat.drained = 0;
     seat.reader = {gpusock::this_thread(), s_.net, socket, s_.received + index * s_.request_bytes(),
                    s_.request_bytes()};
@@ -154,27 +166,43 @@ class Cohorts {
   /// Reads a request. If it is whole, it waits for a cohort.
   __device__ void read(unsigned index) {
     Seat& seat = s_.seats[index];
-    const auto got = seat.reader.exactly(s_.request_bytes(), gpusock::Deadline::now());
-    if (got.size == -EAGAIN) return;
-    if (!got) return leave(seat);
-    AskHead head;
-    __builtin_memcpy(&head, got.data, sizeof head);
-    if (head.magic != kAskMagic) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&s_.served->broken), 1ull);
-      refuse(seat, 0, EPROTO);
-      send(seat);
-      return;
+    const auto now = gpusock::Deadline::now();
+    if (!seat.has_head) {
+      const auto got = seat.reader.exactly(sizeof(AskHead), now);
+      if (got.size == -EAGAIN) return note_begun(seat);
+      if (!got) return leave(seat);
+      AskHead head;
+      __builtin_memcpy(&head, got.data, sizeof head);
+      if (head.magic != kAskMagic) return refuse_for_good(seat);
+      seat.id = head.id;
+      seat.has_head = true;
     }
-    seat.id = head.id;
-    seat.image = reinterpret_cast<const std::uint8_t*>(got.data) + sizeof head;
+    const auto got = seat.reader.exactly(s_.model.pixels(), now);
+    if (got.size == -EAGAIN) return note_begun(seat);
+    if (!got) return leave(seat);
+    seat.image = reinterpret_cast<const std::uint8_t*>(got.data);
+    seat.has_head = false;
+    seat.begun_ns = 0;
     seat.came_ns = gpusock::clock_ns();
     seat.state = Seat::waiting;
     s_.queue[atomicAdd(&all_.end, 1ull) % s_.seat_count] = index;
   }
 
+  __device__ void note_begun(Seat& seat) {
+    if (seat.begun_ns == 0 && (seat.has_head || seat.reader.begun())) seat.begun_ns = gpusock::clock_ns();
+  }
+
+  __device__ void refuse_for_good(Seat& seat) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&s_.served->broken), 1ull);
+    seat.begun_ns = 0;
+    refuse(seat, 0, EPROTO);
+    send(seat);
+  }
+
   __device__ void leave(Seat& seat) {
     s_.net.close(gpusock::this_thread(), seat.socket);
     seat.state = Seat::free;
+    seat.begun_ns = 0;
   }
 
   /// Writes an answer without scores.
@@ -294,8 +322,8 @@ class Cohorts {
     const std::uint64_t took_ns = gpusock::clock_ns() - all_.began_ns;
     std::uint64_t& known_ns = s_.cohort_ns[all_.count];
     known_ns = known_ns == 0 ? took_ns : (3 * known_ns + took_ns) / 4;
-    if (served.answered == 0) served.first_version = version;
-    served.last_version = version;
+    if (served.answered == 0 || version < served.least_version) served.least_version = version;
+    if (version > served.most_version) served.most_version = version;
     served.answered += all_.count;
     ++served.cohorts;
     if (all_.count > served.largest) served.largest = all_.count;

@@ -99,7 +99,10 @@ int serve_command(int argc, char** argv) {
     }
     const std::string problem = problem_of_endpoint([&] { plain_tcp(settings.where); });
     if (!problem.empty() || settings.from.empty()) return problem;
-    return problem_of_endpoint([&] { gpusock::Endpoint::parse(settings.from); });
+    return problem_of_endpoint([&] {
+      if (gpusock::Endpoint::parse(settings.from).port != 0) return;
+      throw gpusock::Error(EINVAL, "--from " + settings.from + " has no port");
+    });
   });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   take_hidden(texts.hidden, config);

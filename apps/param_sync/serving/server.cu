@@ -6,6 +6,7 @@
 #include "gpusock/gpusock.hpp"
 #include "gpusock/launch.hpp"
 #include "gpusock/server.cuh"
+#include "program/arguments.hpp"
 #include "program/run.hpp"
 #include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
@@ -13,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -154,20 +156,28 @@ class TrainingWatch {
  public:
   TrainingWatch(const ServerSettings& settings, FollowReport& report) : settings_(settings), report_(report) {}
 
+  FollowReport::State state() const { return static_cast<FollowReport::State>(seen_ & 0xffff'ffff); }
+  /// True if the training is none that could give weights, and none have come before.
+  bool is_hopeless() const { return state() == FollowReport::refused && !has_weights_; }
+
   void look() {
     // relaxed: it only informs
     const std::uint64_t word = executor::SystemWord(report_.state).load(cuda::memory_order_relaxed);
     if (word == seen_) return;
     seen_ = word;
-    const auto state = static_cast<FollowReport::State>(word & 0xffff'ffff);
+    const FollowReport::State state = this->state();
     const std::string why = std::generic_category().message(static_cast<int>(word >> 32));
     const std::string of = "param_sync serve: the training at " + settings_.from;
+    has_weights_ = has_weights_ || state == FollowReport::following || state == FollowReport::has_last;
     if (state == FollowReport::following) say(of + " gives weights");
     if (state == FollowReport::has_last) say(of + " has ended: its last weights are served");
-    if (state == FollowReport::lost) say(of + " cannot be reached, and is looked for each second: " + why);
+    if (state == FollowReport::lost) {
+      say(of + " cannot be reached, and is looked for each second: " + why +
+          (word >> 32 == ETIMEDOUT ? " (or it answers as many others as it can)" : "") +
+          (word >> 32 == EPROTO ? " (give --from the link= that --publish has)" : ""));
+    }
     if (state == FollowReport::refused) {
-      say(of +
-          " has other layers, or is none: give the same --model, --hidden and --data as there. It is not asked again");
+      say(of + " has other layers, or is none: give the same --model, --hidden and --data as there");
     }
   }
 
@@ -177,6 +187,7 @@ class TrainingWatch {
   const ServerSettings& settings_;
   FollowReport& report_;
   std::uint64_t seen_ = 0;
+  bool has_weights_ = false;
 };
 
 /// Adds up what the blocks have done. Throws gpusock::Error if one has failed.
@@ -191,8 +202,8 @@ Served sum_of(const std::vector<std::unique_ptr<BlockOfServer>>& blocks, const s
     }
     if (one.answered == 0) continue;
     const bool is_first = sum.answered == one.answered;
-    sum.first_version = is_first ? one.first_version : std::min(sum.first_version, one.first_version);
-    for (auto member : {&Served::largest, &Served::age_ns_max, &Served::last_version}) {
+    sum.least_version = is_first ? one.least_version : std::min(sum.least_version, one.least_version);
+    for (auto member : {&Served::largest, &Served::age_ns_max, &Served::most_version}) {
       sum.*member = std::max(sum.*member, one.*member);
     }
   }
@@ -208,8 +219,8 @@ nlohmann::json to_json(const Served& served, const FollowReport& followed) {
           {"broken", served.broken},
           {"cohorts", served.cohorts},
           {"largest_cohort", served.largest},
-          {"first_version", served.first_version},
-          {"last_version", served.last_version},
+          {"least_version", served.least_version},
+          {"most_version", served.most_version},
           {"age_ms_max", static_cast<double>(served.age_ns_max) * 1e-6},
           {"versions_taken", followed.versions},
           {"steps_behind_max", followed.steps_behind}};
@@ -226,10 +237,12 @@ std::string summary_of(const ServerSettings& settings, const Served& served, con
            " were no requests\n";
   }
   if (settings.training) {
-    all += "took " + text(followed.versions) + " versions of the weights; answers are of those after steps " +
-           text(served.first_version) + " to " + text(served.last_version) + ", at most " +
-           text(served.age_ns_max / 1'000'000) + " ms old; a version was at most " + text(followed.steps_behind) +
-           " steps behind the next one\n";
+    all += "took " + text(followed.versions) + " versions of the weights, each at most " + text(followed.steps_behind) +
+           " steps after the one before\n";
+  }
+  if (settings.training && served.answered != 0) {
+    all += "answers are of weights after " + text(served.least_version) + " to " + text(served.most_version) +
+           " steps, at most " + text(served.age_ns_max / 1'000'000) + " ms old\n";
   }
   return all;
 }
@@ -267,7 +280,8 @@ int run_server(const ServerSettings& settings, const Layout& layout, const Sampl
   TrainingWatch watch(settings, weights.report[0]);
   gpusock::program::wait_for_stop([&] {
     watch.look();
-    return std::any_of(blocks.begin(), blocks.end(), [](const auto& block) { return block->stream.idle(); });
+    return watch.is_hopeless() ||
+           std::any_of(blocks.begin(), blocks.end(), [](const auto& block) { return block->stream.idle(); });
   });
   context.cancel();
   context.synchronize();
@@ -278,7 +292,7 @@ int run_server(const ServerSettings& settings, const Layout& layout, const Sampl
     json->write(to_json(served, weights.report[0]).dump(2) + '\n');
     json->close();
   }
-  return 0;
+  return watch.is_hopeless() ? gpusock::program::kFailure : gpusock::program::kSuccess;
 }
 
 }  // namespace param_sync::serving

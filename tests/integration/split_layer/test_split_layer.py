@@ -47,6 +47,11 @@ class SplitLayer(unittest.TestCase):
             self.assertAlmostEqual(split / whole / expected, 1, delta=0.1)  # small sums have more headers
             self.assertEqual(split < whole, batch == BATCH)  # it pays as long as the batch is small beside the layer
 
+    def test_it_says_why_it_learns_nothing(self):
+        done = self.run_with("--lr", 10, "--steps", 20)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("the loss is no number after 20 steps: take a smaller --lr", done.stderr)
+
     def test_parts_are_equal(self):
         done = self.run_with("--ranks", 3)
         self.assertEqual(done.returncode, 2)
