@@ -36,15 +36,26 @@ __global__ void forward_kernel(Kind layer, const float* parameters, const float*
 }
 
 template <class Kind>
+__global__ void share_forward_kernel(Kind layer, const float* input, std::uint32_t batch, float* own) {
+  share_forward(layer, input, batch, own);
+}
+
+template <class Kind>
+__global__ void share_backward_kernel(Kind layer, const float* input, const float* delta, std::uint32_t batch,
+                                      float* own) {
+  share_backward(layer, input, delta, batch, own);
+}
+
+template <class Kind>
 __global__ void backward_input_kernel(Kind layer, Sums below, const float* parameters, const float* delta,
                                       const float* input, std::uint32_t batch, float* input_delta) {
   backward_input(layer, parameters, delta, input, batch, below, input_delta);
 }
 
 template <class Kind>
-__global__ void backward_parameters_kernel(Kind layer, const float* input, const float* delta, std::uint32_t batch,
-                                           float* gradient) {
-  backward_parameters(layer, blockIdx.x, input, delta, batch, gradient);
+__global__ void backward_parameters_kernel(Kind layer, const float* parameters, const float* input, const float* delta,
+                                           std::uint32_t batch, float* gradient) {
+  backward_parameters(layer, parameters, blockIdx.x, input, delta, batch, gradient);
 }
 
 /// Sums the losses in the order of the samples. One thread calls it, after a barrier.
@@ -111,12 +122,35 @@ void Model::gather(SamplesView samples, std::uint32_t batch, Activations& activa
 }
 
 void Model::forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
-  const Layer& at = layout_[layer];
-  const auto launch = [&](const auto& kind) {
-    gpusock::launch(context_, shape(kind.forward_blocks(batch)), forward_kernel<std::decay_t<decltype(kind)>>, kind,
-                    parameters + at.offset, activations.input(layer), batch, activations.output(layer));
+  std::visit([&](const auto& kind) { launch_forward(kind, layer, parameters, batch, activations); },
+             layout_[layer].kind);
+}
+
+template <class Kind>
+void Model::launch_forward(const Kind& kind, int layer, const float* parameters, std::uint32_t batch,
+                           Activations& activations) {
+  gpusock::launch(context_, shape(kind.forward_blocks(batch)), forward_kernel<Kind>, kind,
+                  parameters + layout_[layer].offset, activations.input(layer), batch, activations.output(layer));
+}
+
+void Model::share_forward(int layer, std::uint32_t batch, Activations& activations, float* own) {
+  const auto launch = [&]<class Kind>(const Kind& kind) {
+    if constexpr (SharesNumbers<Kind>) {
+      gpusock::launch(context_, shape(kind.forward_blocks(batch)), share_forward_kernel<Kind>, kind,
+                      activations.input(layer), batch, own);
+    }
   };
-  std::visit(launch, at.kind);
+  std::visit(launch, layout_[layer].kind);
+}
+
+void Model::share_backward(int layer, std::uint32_t batch, Activations& activations, float* own) {
+  const auto launch = [&]<class Kind>(const Kind& kind) {
+    if constexpr (SharesNumbers<Kind>) {
+      gpusock::launch(context_, shape(kind.backward_blocks(batch)), share_backward_kernel<Kind>, kind,
+                      activations.input(layer), activations.output_delta(layer), batch, own);
+    }
+  };
+  std::visit(launch, layout_[layer].kind);
 }
 
 void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float rate_share, float* losses,
@@ -137,11 +171,13 @@ void Model::backward_input(int layer, const float* parameters, std::uint32_t bat
   std::visit(launch, at.kind);
 }
 
-void Model::backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients) {
+void Model::backward_parameters(int layer, const float* parameters, std::uint32_t batch, Activations& activations,
+                                float* gradients) {
   const Layer& at = layout_[layer];
   const auto launch = [&](const auto& kind) {
     gpusock::launch(context_, shape(kind.blocks()), backward_parameters_kernel<std::decay_t<decltype(kind)>>, kind,
-                    activations.input(layer), activations.output_delta(layer), batch, gradients + at.offset);
+                    parameters + at.offset, activations.input(layer), activations.output_delta(layer), batch,
+                    gradients + at.offset);
   };
   std::visit(launch, at.kind);
 }
@@ -159,7 +195,10 @@ void Model::evaluate(const DeviceSamples& samples, const float* parameters, Acti
   for (std::size_t first = 0; first < all; first += activations.rows_max()) {
     const auto batch = static_cast<std::uint32_t>(std::min<std::size_t>(activations.rows_max(), all - first));
     gather(samples.from(first), batch, activations);
-    for (int layer = 0; layer < layout_.size(); ++layer) forward(layer, parameters, batch, activations);
+    for (int layer = 0; layer < layout_.size(); ++layer) {
+      std::visit([&](const auto& kind) { launch_forward(evaluated(kind), layer, parameters, batch, activations); },
+                 layout_[layer].kind);
+    }
     score(samples.from(first), batch, activations, result);
     queued += batch;
     if (queued < kQueuedRowsMax) continue;

@@ -54,6 +54,11 @@ class Model {
   /// Computes one layer's output from its input. `parameters`: the whole model's.
   void forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
+  /// Computes the numbers that a layer shares with all nodes before its output, or before the output delta of the layer
+  /// before. `own`: where those of this node go. The layer must have such numbers (Layer::shared_floats).
+  void share_forward(int layer, std::uint32_t batch, Activations& activations, float* own);
+  void share_backward(int layer, std::uint32_t batch, Activations& activations, float* own);
+
   /// Computes the last layer's output delta, times `rate_share` (Plan::rate_share). Stores the mean loss in
   /// `losses[step]` and, if `times_ns` is given, the device's time in `times_ns[step]`. Then publishes `step` + 1 on
   /// the board.
@@ -63,18 +68,25 @@ class Model {
   /// Computes the output delta of the layer before from the output delta of `layer`.
   void backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
-  /// Computes the parameters' gradient of a layer from its output delta. `gradients`: the whole model's.
-  void backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients);
+  /// Computes the parameters' gradient of a layer from its output delta. `parameters` and `gradients`: the whole
+  /// model's.
+  void backward_parameters(int layer, const float* parameters, std::uint32_t batch, Activations& activations,
+                           float* gradients);
 
   /// Adds to `score` the number of samples that the last layer's output gets right, and the loss of all samples.
   void score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score);
 
-  /// Runs gather, all layers' forward and score for all samples. May wait for the stream. `parameters` must be whole.
+  /// Runs gather, all layers' forward, as after the training, and score for all samples. May wait for the stream.
+  /// `parameters` must be whole.
   void evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* score);
 
   gpusock::LaunchShape shape(unsigned blocks) const;
 
  private:
+  template <class Kind>
+  void launch_forward(const Kind& kind, int layer, const float* parameters, std::uint32_t batch,
+                      Activations& activations);
+
   gpusock::Context& context_;
   gpusock::Stream& stream_;
   const Layout& layout_;

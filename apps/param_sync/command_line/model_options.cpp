@@ -34,9 +34,16 @@ void add_model_options(gpusock::program::Arguments& arguments, Config& config, s
   arguments.text("--hidden", hidden, "With --model mlp: widths of the hidden layers, with commas")
       .shown_default(fmt::format("{}", fmt::join(config.hidden, ",")))
       .check(width_problem);
+  arguments.choice(
+      "--batch-norm", config.batch_norm, {kNoBatchNorm, kBatchNormNode, kBatchNormAll},
+      "With --model lenet: normalizes the outputs of convolutions by the batch; node: by a node's own part "
+      "of it; all: by that of all nodes, which share sums within a step");
 }
 
-std::string problem_of_hidden(const std::string& hidden, const Config& config) {
+std::string problem_of_model_options(const std::string& hidden, const Config& config) {
+  if (config.batch_norm != kNoBatchNorm && config.model != kLenet) {
+    return "--batch-norm is for --model lenet, and normalizes the outputs of convolutions";
+  }
   if (hidden == kHiddenNotGiven || config.model == kMlp) return "";
   return fmt::format("--hidden is for --model mlp: the layers of {} have fixed widths", config.model);
 }

@@ -11,11 +11,11 @@ namespace param_sync {
 
 inline constexpr const char* kHiddenNotGiven = "not given";  ///< an empty --hidden means: no hidden layers
 
-/// Adds --model and --hidden. `hidden` gets the text; pass it to the functions below after parsing.
+/// Adds --model, --hidden and --batch-norm. `hidden` gets the text; pass it to the functions below after parsing.
 void add_model_options(gpusock::program::Arguments& arguments, Config& config, std::string& hidden);
 
-/// Says if --hidden does not go with --model; empty if it does.
-std::string problem_of_hidden(const std::string& hidden, const Config& config);
+/// Says what does not go with --model; empty if all does.
+std::string problem_of_model_options(const std::string& hidden, const Config& config);
 
 /// Puts the widths into `config`, if they were given.
 void take_hidden(const std::string& hidden, Config& config);

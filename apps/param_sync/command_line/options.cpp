@@ -373,6 +373,25 @@ std::string problem_of_sync(const Config& config) {
   return "";
 }
 
+/// Says what does not go with --batch-norm; empty if nothing is.
+std::string problem_of_batch_norm(const Config& config) {
+  if (config.batch_norm == kNoBatchNorm) return "";
+  if (config.device_pool_bytes != 0) {
+    return "--device-pool and --batch-norm exclude each other: weights are not in the pool when gradients are computed";
+  }
+  if (config.batch_norm != kBatchNormAll) return "";
+  const std::pair<const char*, bool> others[] = {{"--sync", !config.sync.empty()},
+                                                 {"--budget", config.budget_bytes != 0},
+                                                 {"--credits", config.credits != 0},
+                                                 {"--trace", !config.trace_file.empty()}};
+  for (const auto& [option, given] : others) {
+    if (given) {
+      return fmt::format("{} and --batch-norm all exclude each other: give one of them, or --batch-norm node", option);
+    }
+  }
+  return "";
+}
+
 /// Says what is wrong, as far as the options' own checks cannot see it; empty if nothing is.
 std::string misuse(const Config& config) {
   if (int(config.in_process) + int(config.serial) + int(config.rank >= 0) > 1) {
@@ -383,6 +402,7 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
+  if (const std::string problem = problem_of_batch_norm(config); !problem.empty()) return problem;
   const std::vector<AnyLayer> layers = layers_of(config, {.rows = 1, .columns = 1, .classes = 1});
   if (const auto problem = scheme_problem(config.scheme, layers); !problem.empty()) {
     return "--scheme: " + problem;
@@ -460,7 +480,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       take_texts(texts, config);
       read_environment(texts, config);
       if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
-      if (const std::string problem = problem_of_hidden(texts.hidden, config); !problem.empty()) return problem;
+      if (const std::string problem = problem_of_model_options(texts.hidden, config); !problem.empty()) return problem;
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
       if (texts.publish_steps != 0 && config.publish.empty()) return "--publish-every needs --publish ENDPOINT";
       if (texts.trace_steps != 0 && config.trace_file.empty()) return "--trace-steps needs --trace FILE";
@@ -493,6 +513,7 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (config.model == kMlp) {
     arguments.insert(arguments.end(), {"--hidden", fmt::format("{}", fmt::join(config.hidden, ","))});
   }
+  if (config.batch_norm != kNoBatchNorm) arguments.insert(arguments.end(), {"--batch-norm", config.batch_norm});
   if (!config.checkpoint_folder.empty()) {
     arguments.insert(arguments.end(),
                      {"--checkpoint", config.checkpoint_folder, "--every", std::to_string(config.checkpoint_steps)});

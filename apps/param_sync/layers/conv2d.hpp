@@ -242,8 +242,9 @@ __device__ __forceinline__ void sum_patches(const Conv2d& layer, const GradientT
 /// Computes the gradient with respect to the parameters of one block's rows, summed over the batch. That of the layer's
 /// parameter i goes to gradient[i], as with Dense.
 template <class Gradient>
-__device__ __forceinline__ void backward_parameters(const Conv2d& layer, std::uint32_t block, const float* input,
-                                                    const float* delta, std::uint32_t batch, const Gradient& gradient) {
+__device__ __forceinline__ void backward_parameters(const Conv2d& layer, const float* /*parameters*/,
+                                                    std::uint32_t block, const float* input, const float* delta,
+                                                    std::uint32_t batch, const Gradient& gradient) {
   const Dense of_patch = layer.of_patch();
   for_gradient_tiles(of_patch, block, [&](const GradientTile& tile) {
     Float4 sum[kTileRows] = {};

@@ -162,8 +162,9 @@ __device__ __forceinline__ void for_gradient_tiles(const Dense& layer, std::uint
 /// Computes the gradient with respect to the parameters of one block's rows, summed over the batch. That of the layer's
 /// parameter i goes to gradient[i]: `gradient` may also be an object with such an operator.
 template <class Gradient>
-__device__ __forceinline__ void backward_parameters(const Dense& layer, std::uint32_t block, const float* input,
-                                                    const float* delta, std::uint32_t batch, const Gradient& gradient) {
+__device__ __forceinline__ void backward_parameters(const Dense& layer, const float* /*parameters*/,
+                                                    std::uint32_t block, const float* input, const float* delta,
+                                                    std::uint32_t batch, const Gradient& gradient) {
   for_gradient_tiles(layer, block, [&](const GradientTile& tile) {
     Float4 sum[kTileRows] = {};
     tile.sum(layer, input, delta, batch, sum);

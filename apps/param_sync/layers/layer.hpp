@@ -1,6 +1,7 @@
 #pragma once
 /// @file The kinds of layers, and the models that the trainer makes of them. README.md says what a kind must have.
 
+#include "layers/batch_norm.hpp"
 #include "layers/conv2d.hpp"
 #include "layers/dense.hpp"
 
@@ -14,7 +15,19 @@ namespace param_sync {
 
 /// Any kind of layer: each kind has a type in this list. For the host: kernels are templates of the kind, and
 /// std::visit() picks the right one.
-using AnyLayer = std::variant<Dense, Conv2d>;
+using AnyLayer = std::variant<Dense, Conv2d, BatchNorm>;
+
+/// The layer as it computes after the training. A kind that then computes otherwise has a function of its own.
+template <class Kind>
+Kind evaluated(const Kind& layer) {
+  return layer;
+}
+
+/// A kind whose kernels need numbers of all nodes within a step.
+template <class Kind>
+concept SharesNumbers = requires(Kind layer) {
+  layer.shared_floats();
+};
 
 /// A multilayer perceptron: fully connected layers, all but the last with ReLU. The numbers in
 /// `widths` are those of inputs, of outputs of each hidden layer, and of classes.
@@ -34,12 +47,19 @@ inline constexpr std::uint32_t kLenetBorder = 2;
 
 /// LeNet-5 (LeCun et al., Proceedings of the IEEE, 1998), as it is trained today, for images with one channel: two
 /// convolutions with ReLU and max pooling, and three fully connected layers. The first layer also reads the border.
-inline std::vector<AnyLayer> lenet(std::uint32_t rows, std::uint32_t columns, std::uint32_t classes) {
-  const Conv2d first = Conv2d::of({rows + 2 * kLenetBorder, columns + 2 * kLenetBorder, 1}, 5, 6, 2, Activation::relu);
-  const Conv2d second = Conv2d::of(first.output_image(), 5, 16, 2, Activation::relu);
+/// With `normalizes` the outputs of convolutions are normalized between pooling and ReLU, by the batch of a node or,
+/// with `of_all_nodes`, of all.
+inline std::vector<AnyLayer> lenet(std::uint32_t rows, std::uint32_t columns, std::uint32_t classes,
+                                   bool normalizes = false, bool of_all_nodes = false) {
+  const Activation pooled = normalizes ? Activation::none : Activation::relu;
+  const Conv2d first = Conv2d::of({rows + 2 * kLenetBorder, columns + 2 * kLenetBorder, 1}, 5, 6, 2, pooled);
+  const Conv2d second = Conv2d::of(first.output_image(), 5, 16, 2, pooled);
   const std::uint32_t widths[] = {second.outputs, 120, 84, classes};
   std::vector<AnyLayer> layers = perceptron(widths);
   layers.insert(layers.begin(), {first, second});
+  if (!normalizes) return layers;
+  layers.insert(layers.begin() + 2, BatchNorm::of(second.output_image(), Activation::relu, of_all_nodes));
+  layers.insert(layers.begin() + 1, BatchNorm::of(first.output_image(), Activation::relu, of_all_nodes));
   return layers;
 }
 
@@ -70,6 +90,15 @@ struct Layer {
   }
   bool has_factors() const {
     return std::visit([](const auto& of) { return of.kHasFactors; }, kind);
+  }
+  /// Floats that each node shares with all others within a step, in each direction; 0 for most layers.
+  std::uint32_t shared_floats() const {
+    return std::visit(
+        []<class Kind>(const Kind& of) -> std::uint32_t {
+          if constexpr (SharesNumbers<Kind>) return of.shared_floats();
+          return 0;
+        },
+        kind);
   }
   bool has_activation() const {
     return std::visit([](const auto& of) { return of.has_activation(); }, kind);

@@ -61,7 +61,7 @@ std::uint64_t edge_bytes_max(const schedule::Schedule& schedule, const executor:
 }  // namespace
 
 int ExchangePlan::bucket_of(int layer) const {
-  int bucket = 0;
+  int bucket = 2 * static_cast<int>(sharing.size());
   while (layer >= buckets[static_cast<std::size_t>(bucket)].end_layer) ++bucket;
   return has_two_exchanges(layer) ? bucket + 1 : bucket;
 }
@@ -72,6 +72,10 @@ int ExchangePlan::factors_of(int layer) const {
 
 bool ExchangePlan::has_two_exchanges(int layer) const {
   return schedule::moves(schemes[static_cast<std::size_t>(layer)].scheme, schedule::Moves::factors_to_owner);
+}
+
+int ExchangePlan::place_in_sharing(int layer) const {
+  return static_cast<int>(std::find(sharing.begin(), sharing.end(), layer) - sharing.begin());
 }
 
 executor::Cut ExchangePlan::cut_of(std::size_t bucket) const {
@@ -110,16 +114,34 @@ double ExchangePlan::changes_per_float(int rank) const {
 
 namespace {
 
+void add_exchange(ExchangePlan& plan, const Bucket& of, LayerExchange made, int& channels) {
+  plan.unit_bytes = std::max(plan.unit_bytes, std::min(chunk_bytes_max(made), kUnitBytesMax));
+  plan.buckets.push_back(of);
+  plan.buckets.back().carries = made.carries;
+  plan.buckets.back().floats = made.floats;
+  plan.schedules.push_back(std::move(made.schedule));
+  channels = schedule::shift_channels(plan.schedules.back(), channels);
+}
+
+/// Makes the schedules of the numbers that nodes share: forward from the first layer on, then backward.
+void add_number_exchanges(ExchangePlan& plan, const Layout& layout, int& channels) {
+  const auto add = [&](int layer) {
+    const Layer& own = layout[layer];
+    add_exchange(plan, {layer, layer + 1, own.offset, own.parameters()},
+                 make_number_exchange(layout.nodes, own.shared_floats()), channels);
+  };
+  for (int layer = 0; layer < layout.size(); ++layer) {
+    if (layout[layer].shared_floats() != 0) plan.sharing.push_back(layer);
+  }
+  std::for_each(plan.sharing.begin(), plan.sharing.end(), add);
+  std::for_each(plan.sharing.rbegin(), plan.sharing.rend(), add);
+}
+
 /// Makes the schedules of layers that are exchanged together.
 void add_exchanges(ExchangePlan& plan, const Bucket& fused, const ExchangeShape& shape, int& channels) {
   for (LayerExchange& made :
        make_layer_exchanges(plan.schemes[static_cast<std::size_t>(fused.first_layer)].scheme, shape)) {
-    plan.unit_bytes = std::max(plan.unit_bytes, std::min(chunk_bytes_max(made), kUnitBytesMax));
-    plan.buckets.push_back(fused);
-    plan.buckets.back().carries = made.carries;
-    plan.buckets.back().floats = made.floats;
-    plan.schedules.push_back(std::move(made.schedule));
-    channels = schedule::shift_channels(plan.schedules.back(), channels);
+    add_exchange(plan, fused, std::move(made), channels);
   }
 }
 
@@ -129,6 +151,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   ExchangePlan plan;
   plan.schemes = choose_schemes(config, layout);
   int channels = 0;
+  add_number_exchanges(plan, layout, channels);
   for (const Bucket& fused : fuse_layers(layout, plan.schemes, config.fuse_bytes)) {
     ExchangeShape shape = ExchangeShape::of(layout, fused.first_layer, config.batch, config.credits);
     shape.parameters = fused.parameters;

@@ -26,8 +26,11 @@ struct Bucket {
 };
 
 struct ExchangePlan {
-  std::vector<LayerScheme> schemes;           ///< by layer
-  std::vector<Bucket> buckets;                ///< from the first layer to the last
+  std::vector<LayerScheme> schemes;  ///< by layer
+  /// First those of numbers that nodes share within a step, in the order of a step's kernels: so they go first. Then
+  /// those of parameters, from the first layer to the last.
+  std::vector<Bucket> buckets;
+  std::vector<int> sharing;                   ///< the layers that share numbers, from the first to the last
   std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
   std::uint64_t ring_bytes = 0;               ///< of each connection: holds what it carries in a pass, up to 512 KiB
   std::uint64_t unit_bytes = 0;               ///< see executor::Settings
@@ -39,6 +42,9 @@ struct ExchangePlan {
   bool has_factors(int layer) const { return is_of_factors(schemes[static_cast<std::size_t>(layer)].scheme); }
   /// The bucket that gathers the layer's factors.
   int factors_of(int layer) const;
+  /// The bucket of the numbers that nodes share before the layer's outputs, or before the errors of its inputs.
+  int shared_forward_of(int layer) const { return place_in_sharing(layer); }
+  int shared_backward_of(int layer) const { return 2 * static_cast<int>(sharing.size()) - 1 - place_in_sharing(layer); }
   executor::Cut cut_of(std::size_t bucket) const;
   /// Bytes that a rank sends in a step on average, with headers but without weights.
   std::uint64_t pushed_bytes(int rank) const;
@@ -50,6 +56,7 @@ struct ExchangePlan {
 
  private:
   bool has_two_exchanges(int layer) const;
+  int place_in_sharing(int layer) const;
   executor::Sent sent(int rank, bool of_weights) const;
 };
 

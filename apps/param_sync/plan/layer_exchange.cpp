@@ -78,6 +78,11 @@ std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const
   return made;
 }
 
+LayerExchange make_number_exchange(int nodes, std::uint32_t floats) {
+  return {schedule::factor_broadcast(nodes, nodes), Carries::numbers,
+          std::uint64_t{floats} * static_cast<std::uint64_t>(nodes)};
+}
+
 std::uint64_t chunk_bytes_max(const LayerExchange& exchange) {
   const auto chunks = static_cast<std::uint64_t>(exchange.schedule.chunks);
   return (exchange.floats + chunks - 1) / chunks * sizeof(float);

@@ -14,7 +14,8 @@ namespace param_sync {
 enum class Carries : std::uint8_t {
   gradients,  ///< gradients, and sums of them; with a parameter server also weights
   factors,    ///< all nodes' activations and errors: the receiver makes the gradients
-  weights     ///< weights that their owner has made from factors
+  weights,    ///< weights that their owner has made from factors
+  numbers     ///< numbers that nodes share within a step, for kernels that need those of all
 };
 
 /// One exchange of a layer. A layer has one, or two that follow each other.
@@ -46,6 +47,9 @@ int factor_owner(int layer, int nodes);
 
 /// Throws schedule::Error if there is no such schedule, or if it moves factors and the layer has none.
 std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const ExchangeShape& shape);
+
+/// Returns the exchange of numbers that nodes share within a step: `floats` of each node, which all gather.
+LayerExchange make_number_exchange(int nodes, std::uint32_t floats);
 
 /// Bytes that the busiest node sends in a step, headers included.
 std::uint64_t busiest_bytes(const std::vector<LayerExchange>& exchanges);

@@ -12,7 +12,10 @@
 namespace param_sync {
 
 std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample) {
-  if (config.model == kLenet) return lenet(sample.rows, sample.columns, sample.classes);
+  if (config.model == kLenet) {
+    return lenet(sample.rows, sample.columns, sample.classes, config.batch_norm != kNoBatchNorm,
+                 config.batch_norm == kBatchNormAll);
+  }
   std::vector<std::uint32_t> widths{sample.pixels()};
   widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
   widths.push_back(sample.classes);

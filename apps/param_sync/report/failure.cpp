@@ -44,7 +44,7 @@ std::string field_name(RunSetting field) {
     case RunSetting::nodes:
       return "--nodes";
     case RunSetting::model:
-      return "model (--model, --hidden, and the data's image size and classes)";
+      return "model (--model, --hidden, --batch-norm, and the data's image size and classes)";
     case RunSetting::data:
       return "data set (--data, --limit)";
     case RunSetting::steps:

@@ -361,6 +361,7 @@ nlohmann::json RunReport::json() const {
                    : config.rank >= 0  ? "rank"
                                        : "cluster"},
           {"model", config.model},
+          {"batch_norm", config.batch_norm},
           {"nodes", config.nodes},
           {"epochs", config.epochs},
           {"batch", config.batch},

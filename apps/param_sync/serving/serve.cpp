@@ -92,7 +92,7 @@ int serve_command(int argc, char** argv) {
     if (texts.weights_file.empty() == settings.from.empty()) return "give either --weights FILE or --from HOST:PORT";
     if (settings.from.empty() && texts.stale_ms != 0) return "--stale-ms needs --from: weights of a file do not change";
     if (settings.clients < settings.blocks) return "--clients is less than --blocks: each block needs one";
-    if (const std::string problem = problem_of_hidden(texts.hidden, config); !problem.empty()) return problem;
+    if (const std::string problem = problem_of_model_options(texts.hidden, config); !problem.empty()) return problem;
     std::error_code unknown;
     if (std::filesystem::is_regular_file(config.data, unknown)) {
       return "--data: images are served, and a table has none: its columns are scaled by all its rows";

@@ -13,9 +13,12 @@ namespace param_sync {
 /// A layer of any kind, for a kernel that goes through all of them, and where its outputs are. Only the member of its
 /// kind is used.
 struct ServedLayer {
-  Dense dense;
-  Conv2d convolution;
-  bool is_convolution = false;
+  enum Kind : std::uint32_t { dense, convolution, batch_norm };
+
+  Kind kind = dense;
+  Dense as_dense;
+  Conv2d as_convolution;
+  BatchNorm as_batch_norm;
   std::uint32_t offset = 0;  ///< index of its first parameter in the model
   LayerOutput output;
 };
@@ -49,11 +52,10 @@ __device__ const float* scores_of(const Block& block, const ServedModel& model, 
   const float* from = model.inputs;
   for (int number = 0; number < model.count; ++number) {
     const ServedLayer& layer = model.layers[number];
-    if (layer.is_convolution) {
-      forward(layer.convolution, weights + layer.offset, from, count, layer.output);
-    } else {
-      forward(layer.dense, weights + layer.offset, from, count, layer.output);
-    }
+    const float* const own = weights + layer.offset;
+    if (layer.kind == ServedLayer::dense) forward(layer.as_dense, own, from, count, layer.output);
+    if (layer.kind == ServedLayer::convolution) forward(layer.as_convolution, own, from, count, layer.output);
+    if (layer.kind == ServedLayer::batch_norm) forward(layer.as_batch_norm, own, from, count, layer.output);
     block.sync();
     from = layer.output.values;
   }

@@ -20,7 +20,7 @@
 #include <memory>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
+#include <variant>
 
 namespace param_sync::serving {
 namespace {
@@ -33,6 +33,19 @@ constexpr unsigned kServerThreads = 256;
 #endif
 
 __global__ void follow_training(Follower follower) { follow(gpusock::this_block(), follower); }
+
+void set_kind(ServedLayer& layer, const AnyLayer& kind) {
+  if (const auto* dense = std::get_if<Dense>(&kind)) layer.as_dense = *dense;
+  if (const auto* convolution = std::get_if<Conv2d>(&kind)) {
+    layer.kind = ServedLayer::convolution;
+    layer.as_convolution = *convolution;
+  }
+  if (const auto* batch_norm = std::get_if<BatchNorm>(&kind)) {
+    layer.kind = ServedLayer::batch_norm;
+    layer.as_batch_norm = evaluated(*batch_norm);
+  }
+  static_assert(std::variant_size_v<AnyLayer> == 3, "a kind of layer that cannot be served");
+}
 
 /// Of one block: a stream, on which its kernel runs by itself, and its memory.
 struct BlockOfServer {
@@ -72,16 +85,7 @@ struct BlockOfServer {
       ServedLayer served_layer;
       served_layer.offset = layer.offset;
       served_layer.output = {floats(layer.outputs()), floats(layer.sum_count())};
-      std::visit(
-          [&]<class Kind>(const Kind& kind) {
-            if constexpr (std::is_same_v<Kind, Conv2d>) {
-              served_layer.is_convolution = true;
-              served_layer.convolution = kind;
-            } else {
-              served_layer.dense = kind;
-            }
-          },
-          layer.kind);
+      set_kind(served_layer, layer.kind);
       all.push_back(served_layer);
     }
     layers.copy_in(all);

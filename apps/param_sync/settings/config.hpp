@@ -30,11 +30,17 @@ inline constexpr const char* kBudgetOrders[] = {"largest", "random", "oldest"};
 inline constexpr const char* kMlp = "mlp";      ///< fully connected layers: `hidden`
 inline constexpr const char* kLenet = "lenet";  ///< convolutions, then fully connected layers
 
+/// The values of --batch-norm. The first is the default.
+inline constexpr const char* kNoBatchNorm = "none";
+inline constexpr const char* kBatchNormNode = "node";  ///< each node normalizes by its own part of the batch
+inline constexpr const char* kBatchNormAll = "all";    ///< by the whole batch: nodes share sums within a step
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
   std::string model = kMlp;
   std::vector<std::uint32_t> hidden = {128, 64};  ///< with kMlp: widths of the hidden layers
+  std::string batch_norm = kNoBatchNorm;          ///< with kLenet: of the convolutions
   std::uint32_t epochs = 2;
   std::uint32_t batch = 64;  ///< samples of a step on each node
   float learning_rate = 0.05f;

@@ -29,7 +29,7 @@ __device__ inline void compute_in_place(const NodeState& node, const NodeLayer<K
   const Range block = layer.kind.block_range(blockIdx.x);
   const auto before = static_cast<std::uint64_t>(node.gradients + layer.offset - reservations.tensor);
   const executor::Destination destination(reservations, step, {before + block.begin, before + block.end});
-  backward_parameters(layer.kind, blockIdx.x, input, delta, batch,
+  backward_parameters(layer.kind, node.weights + layer.offset, blockIdx.x, input, delta, batch,
                       LayerDestination{destination.together(), block.begin, destination, before});
 }
 
@@ -48,6 +48,11 @@ static __global__ void backward_and_hand_over(NodeState node, NodeLayer<Kind> la
   if (!overlap) return;
   if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
   executor::hand_over(node.exchanges[layer.exchange]);
+}
+
+/// Hands over what kernels before this one have written. One thread.
+[[maybe_unused]] static __global__ void hand_over_one(NodeState node, int exchange) {
+  if (!ended(node)) executor::hand_over(node.exchanges[exchange]);
 }
 
 /// Without overlap: hands over all gradients and factors after all are computed. `exchanges` has `count` entries. One

@@ -61,7 +61,8 @@ template <class Kind>
 static __global__ void backward_in_pool(NodeState node, NodeLayer<Kind> layer, PoolUse gradients, const float* input,
                                         const float* delta, std::uint32_t batch, bool is_first) {
   if (!begin_use(node, gradients)) return;
-  backward_parameters(layer.kind, blockIdx.x, input, delta, batch, gradients.floats);
+  const float* const weights = nullptr;  // they are not in the pool now: kinds that read them here are refused
+  backward_parameters(layer.kind, weights, blockIdx.x, input, delta, batch, gradients.floats);
   end_use(node, gradients);
   hand_over_layer(node, layer.exchange, is_first);
 }

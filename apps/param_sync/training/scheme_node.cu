@@ -24,6 +24,7 @@ gpusock::DeviceBuffer<std::int32_t> computed_exchanges(gpusock::Context& context
   std::vector<std::int32_t> all;
   for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
     const Bucket& bucket = plan.buckets[i];
+    if (bucket.carries == Carries::numbers) continue;  // they are handed over, and taken, before gradients
     if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
     all.push_back(static_cast<std::int32_t>(i));
   }

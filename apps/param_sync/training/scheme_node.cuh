@@ -3,6 +3,7 @@
 /// scheme_node.cu sets it up and ends it, scheme_node_lanes.cu runs its resident lanes, and scheme_node_steps.cu
 /// launches the kernels of a step.
 
+#include "arithmetic/shared_numbers.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "param_sync/executor/executor.hpp"
 #include "plan/exchange_plan.hpp"
@@ -40,6 +41,7 @@ class SchemeNode final : public Node::Impl {
   RunSettings settings() const;
   void prepare_residents();
   executor::Settings exchange_settings() const;
+  void share(int exchange_of_numbers, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
   void launch_factors(std::uint64_t step, const std::function<void()>& mark);
   executor::Exchanged exchanged(std::size_t bucket) const;
@@ -58,6 +60,7 @@ class SchemeNode final : public Node::Impl {
   // A node has three streams: compute, this one and the lanes' one. On a GPU a process has at most 32 for all of its
   // nodes.
   gpusock::Stream watching{context};
+  SharedMemory shared{context, plan.layout};
   ExchangePlan exchange_plan;
   executor::Executor exchange;
   gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;

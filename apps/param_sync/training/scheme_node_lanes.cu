@@ -46,6 +46,12 @@ executor::Exchanged SchemeNode::exchanged(std::size_t index) const {
     tensor.optimizing = {plan.update, memory.state().states.from(bucket.offset), memory.weights.data() + bucket.offset};
     return tensor;
   }
+  if (bucket.carries == Carries::numbers) {
+    const bool forward = exchange_plan.shared_forward_of(bucket.first_layer) == static_cast<int>(index);
+    tensor.gradients = forward ? shared.forward(bucket.first_layer, 0) : shared.backward(bucket.first_layer, 0);
+    tensor.ready_per_step = 1;
+    return tensor;
+  }
   const FactorExchange& layer = factors[bucket.first_layer];
   if (config.overlap) tensor.ready_per_step = factors.copying_blocks(bucket.first_layer);
   tensor.gradients = layer.gathered;

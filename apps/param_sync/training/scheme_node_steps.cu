@@ -32,6 +32,10 @@ void SchemeNode::launch_step(std::uint64_t step) {
                       waited_ns);
     }
     mark();
+    if (shared.has(layer)) {
+      model.share_forward(layer, plan.batch, activations, shared.forward(layer, config.rank));
+      share(exchange_plan.shared_forward_of(layer), step);
+    }
     with_layer(layer, exchange_plan.bucket_of(layer), [&]<class Kind>(const NodeLayer<Kind>& at) {
       gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>, node, at,
                       clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
@@ -42,6 +46,10 @@ void SchemeNode::launch_step(std::uint64_t step) {
              step_times_ns.data());
   mark();
   for (int layer = layers - 1; layer >= 0; --layer) {
+    if (shared.has(layer)) {
+      model.share_backward(layer, plan.batch, activations, shared.backward(layer, config.rank));
+      share(exchange_plan.shared_backward_of(layer), step);
+    }
     // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes
     // write new weights (L9).
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
@@ -53,6 +61,14 @@ void SchemeNode::launch_step(std::uint64_t step) {
                     static_cast<int>(computed.size()));
   }
   launch_factors(step, mark);
+}
+
+/// Hands over this node's numbers, and waits for those of all nodes. The lanes have sent those of the step before: this
+/// node has waited for them.
+void SchemeNode::share(int exchange_of_numbers, std::uint64_t step) {
+  gpusock::launch(context, {.stream = &compute}, hand_over_one, state(), exchange_of_numbers);
+  gpusock::launch(context, model.shape(1), wait_for_exchange, state(), exchange_of_numbers, clock_of(step) + 1,
+                  memory.step_waited_ns.data() + step);
 }
 
 /// Launches the kernel that computes a layer's gradients and hands them over, or the one that hands its factors over.

@@ -69,7 +69,8 @@ template <class Kind>
 static __global__ void backward_to_store(NodeState node, NodeLayer<Kind> layer, const float* input, const float* delta,
                                          std::uint32_t batch, bool is_first) {
   if (!going_on(node)) return;
-  backward_parameters(layer.kind, blockIdx.x, input, delta, batch, node.gradients + layer.offset);
+  backward_parameters(layer.kind, node.weights + layer.offset, blockIdx.x, input, delta, batch,
+                      node.gradients + layer.offset);
   hand_over_layer(node, layer.exchange, is_first);
 }
 

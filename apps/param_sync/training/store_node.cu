@@ -292,7 +292,7 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
     });
     return;
   }
-  model.backward_parameters(layer, plan.batch, activations, memory.gradients.data());
+  model.backward_parameters(layer, weights_of(step, layer), plan.batch, activations, memory.gradients.data());
   const auto apply = [&]<class Kind>(const Kind& update) {
     gpusock::launch(context, model.shape(kLocalBlocks), apply_own<Kind>, state(), update, parameters_of(layer));
   };

@@ -97,12 +97,63 @@ class Convolutions(Runs):
         self.assertGreater(results(*training, "--model", "lenet")["accuracy"], 0.95)
         self.assertLess(results(*training, "--model", "mlp")["accuracy"], 0.9)
 
+    def test_batch_norm_equals_serial_in_all_ways(self):
+        """And each node has its own part of the batch: two nodes are not one with twice the batch."""
+        norm = ("--batch-norm", "node")
+        serial = results(*self.lenet, "--nodes", 3, "--serial", *norm)
+        for mode in (("--scheme", "ps,mesh,ps,chain,sfb,adam-fc,ps:even"), ("--sync", "bsp"), ("--fuse", "64K", "--no-overlap")):
+            report = results(*self.lenet, "--nodes", 3, "--in-process", *norm, *mode)
+            for what in ("weights_hash", "losses", "accuracy", "test_loss"):
+                self.assertEqual(report[what], serial[what], mode)
+        self.assertEqual([layer["name"] for layer in report["layers"]][:4], ["conv 5 x 5 x 6", "batch norm 6", "conv 5 x 5 x 16", "batch norm 16"])
+        averages = ("--sync", "every:4")
+        self.assertEqual(*(results(*self.lenet, "--nodes", 3, mode, *norm, *averages)["weights_hash"] for mode in ("--serial", "--in-process")))
+
+    def test_batch_norm_of_all_nodes_equals_serial_in_all_ways(self):
+        norm = ("--batch-norm", "all")
+        serial = results(*self.lenet, "--nodes", 3, "--serial", *norm)
+        mixed = ("--scheme", "ps,mesh,ps,chain,sfb,adam-fc,ps:even")
+        for mode in ((*mixed, "--link", "p2p"), (*mixed, "--link", "tcp"), ("--fuse", "64K", "--no-overlap"), ("--no-priority",)):
+            report = results(*self.lenet, "--nodes", 3, "--in-process", *norm, *mode)
+            for what in ("weights_hash", "losses", "accuracy", "test_loss"):
+                self.assertEqual(report[what], serial[what], mode)
+        arguments = [*self.lenet, "--nodes", 3, "--in-process", *norm, "--checkpoint", self.folder, "--every", 8]
+        self.assertEqual(results(*arguments)["weights_hash"], serial["weights_hash"])
+        self.assertEqual(results(*arguments, "--resume", 16)["weights_hash"], serial["weights_hash"])
+
+    def test_nodes_that_share_batch_norm_are_one_node_with_the_whole_batch(self):
+        """But for the rounding of sums, which have other orders. By themselves they are not: that would be plain to see."""
+        def losses(nodes, norm):
+            return results(*self.lenet, "--nodes", nodes, "--batch", 30 // nodes, "--serial", "--batch-norm", norm)["losses"]
+
+        one, all_nodes, each = losses(1, "all"), losses(3, "all"), losses(3, "node")
+        self.assertEqual(losses(1, "node"), one)
+        self.assertLess(max(abs(a - b) for a, b in zip(one, all_nodes, strict=True)), 1e-5)
+        self.assertGreater(max(abs(a - b) for a, b in zip(one, each, strict=True)), 1e-2)
+
+    @needs_processes
+    @unittest.skipIf(SANITIZED, "processes do as the nodes of one process")
+    def test_processes_share_batch_norm(self):
+        norm = ("--nodes", 2, "--batch-norm", "all")
+        self.assertEqual(results(*self.lenet, *norm)["weights_hash"], results(*self.lenet, *norm, "--serial")["weights_hash"])
+
+    @unittest.skipIf(SANITIZED, "more than a moment of training")
+    def test_batch_norm_learns_faster_and_its_averages_serve_the_test_set(self):
+        training = [*self.lenet, "--epochs", 2, "--nodes", 2, "--serial"]
+        plain, normalized = (results(*training, "--batch-norm", norm) for norm in ("none", "node"))
+        self.assertLess(sum(normalized["losses"]), 0.7 * sum(plain["losses"]))
+        self.assertGreater(normalized["accuracy"], 0.97)
+
     def test_what_does_not_go_with_it_is_refused_in_one_sentence(self):
         for message, *arguments in (("--hidden is for --model mlp: the layers of lenet have fixed widths", "--hidden", "8"),
                                     ("--hidden is for --model mlp", "--hidden", ""),
                                     ("--model lenet takes images of at least 12 x 12 pixels; these have 6 x 6: take other data, or --model mlp", "--data", support.DATA.folder),
                                     ("--scheme: 'sfb' sends factors, and layer 1 of the model (conv 5 x 5 x 6) has none: give that layer another scheme", "--scheme", "sfb"),
                                     ("--scheme: 'ps,ring' has 2 schemes, but the model has 5 layers", "--scheme", "ps,ring"),
+                                    ("--batch-norm is for --model lenet", "--model", "mlp", "--batch-norm", "node"),
+                                    ("--sync and --batch-norm all exclude each other", "--batch-norm", "all", "--sync", "bsp"),
+                                    ("--budget and --batch-norm all exclude each other", "--batch-norm", "all", "--scheme", "ps", "--budget", "50K"),
+                                    ("--device-pool and --batch-norm exclude each other", "--batch-norm", "node", "--sync", "bsp", "--device-pool", "4M"),
                                     ("--model", "--model", "alexnet")):
             status, out, err = run(*self.lenet, *arguments)
             self.assertEqual((status, out), (2, ""), err)

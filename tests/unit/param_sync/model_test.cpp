@@ -42,6 +42,24 @@ Case lenet_of(std::uint32_t rows, std::uint32_t columns, std::uint32_t batch) {
   return {{rows * columns, 10}, batch, lenet(rows, columns, 10), columns, kLenetBorder};
 }
 
+/// A convolution, normalized, and a layer that makes classes of it.
+Case normalized(ImageShape image, std::uint32_t kernel, std::uint32_t channels, std::uint32_t pool, std::uint32_t batch,
+                Activation activation = Activation::relu) {
+  const Conv2d first = Conv2d::of(image, kernel, channels, pool, Activation::none);
+  return {{first.inputs, 3},
+          batch,
+          {first, BatchNorm::of(first.output_image(), activation), Dense::of(first.outputs, 3, Activation::none)}};
+}
+
+/// True if the parameter is an average of batch norm: no loss depends on it in training.
+bool is_average(const Layout& layout, std::size_t parameter) {
+  for (const Layer& layer : layout.layers) {
+    if (!std::holds_alternative<BatchNorm>(layer.kind) || parameter - layer.offset >= layer.parameters()) continue;
+    return (parameter - layer.offset) % BatchNorm::kOfChannel >= BatchNorm::kMean;
+  }
+  return false;
+}
+
 /// Random samples and parameters for a model.
 struct Problem {
   Layout layout;
@@ -115,7 +133,7 @@ KernelResult run_kernels(const Problem& problem, float rate_share = 1.0f) {
   for (int i = 0; i < problem.layout.size(); ++i) model.forward(i, parameters.data(), batch, activations);
   model.loss(samples.from(0), batch, activations, rate_share, losses.data(), board.data(), 1);
   for (int i = problem.layout.size() - 1; i >= 0; --i) {
-    model.backward_parameters(i, batch, activations, gradient.data());
+    model.backward_parameters(i, parameters.data(), batch, activations, gradient.data());
     if (i > 0) model.backward_input(i, parameters.data(), batch, activations);
   }
   stream.synchronize();
@@ -215,11 +233,42 @@ INSTANTIATE_TEST_SUITE_P(Convolutions, ModelKernels,
                                            two_convolutions({9, 8, 2}, 1, 8), two_convolutions({13, 12, 3}, 2, 11),
                                            lenet_of(12, 13, 10)));
 
+/// Models whose outputs of a sample depend on the batch.
+class BatchNormKernels : public ModelKernels {};
+
+TEST_P(BatchNormKernels, AgreeWithTheReference) {
+  const Problem problem(GetParam());
+  const ReferenceResult wanted = problem.reference();
+  const KernelResult got = run_kernels(problem);
+  for (std::size_t i = 0; i < wanted.outputs.size(); ++i)
+    expect_near(wanted.outputs[i], got.outputs[i], 2e-5, "output");
+  expect_near(wanted.gradient, got.gradient, 1e-4, "gradient");
+  EXPECT_EQ(run_kernels(problem).gradient, got.gradient);
+}
+
+TEST_P(BatchNormKernels, TakeAveragesAfterTheTraining) {
+  Problem problem(GetParam());
+  const ReferenceResult in_training = problem.reference();
+  const KernelResult got = run_kernels(problem);
+  for (Layer& layer : problem.layout.layers) {
+    std::visit([&](const auto& kind) { layer.kind = evaluated(kind); }, layer.kind);
+  }
+  const ReferenceResult wanted = problem.reference();
+  EXPECT_NEAR(got.score.loss, wanted.mean_loss * static_cast<double>(problem.order.size()), 1e-4 * got.score.loss);
+  EXPECT_NE(wanted.mean_loss, in_training.mean_loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormKernels,
+                         ::testing::Values(normalized({5, 7, 1}, 3, 2, 1, 9), normalized({5, 7, 3}, 3, 5, 2, 7),
+                                           normalized({6, 6, 5}, 3, 4, 2, 17, Activation::none),
+                                           Case{{12 * 13, 10}, 10, lenet(12, 13, 10, true), 13, kLenetBorder}));
+
 class References : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(Shapes, References,
                          ::testing::Values(Case{{6, 5, 4, 3}, 4}, convolution({5, 7, 2}, 3, 2, 1, 3),
-                                           two_convolutions({6, 5, 2}, 1, 3), two_convolutions({13, 12, 1}, 2, 3)));
+                                           two_convolutions({6, 5, 2}, 1, 3), two_convolutions({13, 12, 1}, 2, 3),
+                                           normalized({6, 5, 2}, 2, 3, 2, 4)));
 
 TEST_P(References, TheirGradientAgreesWithFiniteDifferences) {
   const Problem problem(GetParam());
@@ -232,6 +281,7 @@ TEST_P(References, TheirGradientAgreesWithFiniteDifferences) {
   };
   const auto gradient = problem.reference().gradient;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (is_average(problem.layout, i)) continue;
     const double slope = (loss_at(i, 1e-6) - loss_at(i, -1e-6)) / 2e-6;
     EXPECT_NEAR(gradient[i], slope, 1e-6 * std::max(1.0, std::abs(slope))) << "parameter " << i;
   }

@@ -113,13 +113,93 @@ std::vector<double> backward(const Conv2d& shape, const double* parameters, cons
   return input_delta;
 }
 
-std::vector<double> forward(const Layer& layer, const double* parameters, const double* input) {
-  return std::visit([&](const auto& kind) { return forward(kind, parameters, input); }, layer.kind);
+/// The outputs of a batch, sample after sample.
+template <class Kind>
+std::vector<double> forward_all(const Kind& shape, const double* parameters, const std::vector<double>& input,
+                                std::size_t batch) {
+  std::vector<double> output;
+  for (std::size_t sample = 0; sample < batch; ++sample) {
+    const std::vector<double> own = forward(shape, parameters, input.data() + sample * shape.inputs);
+    output.insert(output.end(), own.begin(), own.end());
+  }
+  return output;
 }
 
-std::vector<double> backward(const Layer& layer, const double* parameters, const std::vector<double>& input,
-                             const std::vector<double>& delta, double* gradient) {
-  return std::visit([&](const auto& kind) { return backward(kind, parameters, input, delta, gradient); }, layer.kind);
+/// Adds one layer's gradient of a batch, and gives the gradient by its inputs.
+template <class Kind>
+std::vector<double> backward_all(const Kind& shape, const double* parameters, const std::vector<double>& input,
+                                 const std::vector<double>& delta, std::size_t batch, double* gradient) {
+  std::vector<double> input_delta;
+  const auto of_sample = [](const std::vector<double>& all, std::size_t sample, std::size_t floats) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(sample * floats);
+    return std::vector<double>(first, first + static_cast<std::ptrdiff_t>(floats));
+  };
+  for (std::size_t sample = 0; sample < batch; ++sample) {
+    const std::vector<double> own = backward(shape, parameters, of_sample(input, sample, shape.inputs),
+                                             of_sample(delta, sample, shape.outputs), gradient);
+    input_delta.insert(input_delta.end(), own.begin(), own.end());
+  }
+  return input_delta;
+}
+
+/// A channel of a batch, normalized.
+struct Normalized {
+  double mean = 0, log_variance = 0, rate = 0;
+  std::vector<double> values;  ///< the normalized inputs
+
+  Normalized(const BatchNorm& shape, const double* own, const std::vector<double>& input, std::uint32_t channel) {
+    std::vector<double> all;
+    for (std::size_t i = channel; i < input.size(); i += shape.image.channels) all.push_back(input[i]);
+    const auto count = static_cast<double>(all.size());
+    double variance = 0;
+    for (const double value : all) mean += value / count;
+    for (const double value : all) variance += (value - mean) * (value - mean) / count;
+    log_variance = std::log(variance + double{BatchNorm::kLeastVariance});
+    if (shape.takes_averages) mean = own[BatchNorm::kMean], log_variance = own[BatchNorm::kLogVariance];
+    rate = std::exp(-log_variance / 2);
+    for (const double value : all) values.push_back((value - mean) * rate);
+  }
+};
+
+std::vector<double> forward_all(const BatchNorm& shape, const double* parameters, const std::vector<double>& input,
+                                std::size_t /*batch*/) {
+  std::vector<double> output(input.size());
+  for (std::uint32_t channel = 0; channel < shape.image.channels; ++channel) {
+    const double* own = parameters + std::size_t{channel} * BatchNorm::kOfChannel;
+    const Normalized normalized(shape, own, input, channel);
+    for (std::size_t i = 0; i < normalized.values.size(); ++i) {
+      const double sum = normalized.values[i] * own[BatchNorm::kScale] + own[BatchNorm::kShift];
+      output[i * shape.image.channels + channel] = shape.activation == Activation::relu ? std::max(sum, 0.0) : sum;
+    }
+  }
+  return output;
+}
+
+std::vector<double> backward_all(const BatchNorm& shape, const double* parameters, const std::vector<double>& input,
+                                 const std::vector<double>& delta, std::size_t batch, double* gradient) {
+  std::vector<double> input_delta(input.size());
+  for (std::uint32_t channel = 0; channel < shape.image.channels; ++channel) {
+    const std::size_t first = std::size_t{channel} * BatchNorm::kOfChannel;
+    const double* own = parameters + first;
+    const Normalized normalized(shape, own, input, channel);
+    double errors = 0, products = 0;
+    for (std::size_t i = 0; i < normalized.values.size(); ++i) {
+      errors += delta[i * shape.image.channels + channel];
+      products += delta[i * shape.image.channels + channel] * normalized.values[i];
+    }
+    const auto count = static_cast<double>(normalized.values.size());
+    for (std::size_t i = 0; i < normalized.values.size(); ++i) {
+      input_delta[i * shape.image.channels + channel] = own[BatchNorm::kScale] * normalized.rate *
+                                                        (delta[i * shape.image.channels + channel] - errors / count -
+                                                         normalized.values[i] * products / count);
+    }
+    const double averaging = double{BatchNorm::kAveraging} * static_cast<double>(batch);
+    gradient[first + BatchNorm::kScale] += products;
+    gradient[first + BatchNorm::kShift] += errors;
+    gradient[first + BatchNorm::kMean] += averaging * (own[BatchNorm::kMean] - normalized.mean);
+    gradient[first + BatchNorm::kLogVariance] += averaging * (own[BatchNorm::kLogVariance] - normalized.log_variance);
+  }
+  return input_delta;
 }
 
 /// True if the layer's negative sums are cut off.
@@ -132,28 +212,32 @@ bool is_cut(const Layout& layout, int layer) {
 ReferenceResult reference_step(const Layout& layout, const std::vector<double>& parameters,
                                const std::vector<double>& inputs, const std::vector<std::uint8_t>& labels) {
   ReferenceResult result;
-  result.outputs.resize(layout.layers.size());
   result.gradient.assign(layout.parameters(), 0.0);
-  const std::size_t width = layout[0].inputs();
-  for (std::size_t sample = 0; sample < labels.size(); ++sample) {
-    std::vector<std::vector<double>> values{{inputs.begin() + static_cast<std::ptrdiff_t>(sample * width),
-                                             inputs.begin() + static_cast<std::ptrdiff_t>((sample + 1) * width)}};
-    for (int i = 0; i < layout.size(); ++i) {
-      const double* own = parameters.data() + layout[i].offset;
-      values.push_back(forward(layout[i], own, values.back().data()));
-      auto& all = result.outputs[static_cast<std::size_t>(i)];
-      all.insert(all.end(), values.back().begin(), values.back().end());
-    }
-    std::vector<double> delta = softmax(values.back());
-    result.mean_loss -= std::log(delta[labels[sample]]) / static_cast<double>(labels.size());
-    delta[labels[sample]] -= 1;
-    for (int i = layout.size() - 1; i >= 0; --i) {
-      const std::uint32_t offset = layout[i].offset;
-      const auto& input = values[static_cast<std::size_t>(i)];
-      delta = backward(layout[i], parameters.data() + offset, input, delta, result.gradient.data() + offset);
-      for (std::uint32_t k = 0; k < layout[i].inputs(); ++k)
-        delta[k] = is_cut(layout, i - 1) && input[k] <= 0 ? 0 : delta[k];
-    }
+  const std::size_t batch = labels.size(), classes = layout.layers.back().outputs();
+  std::vector<std::vector<double>> values{inputs};
+  for (const Layer& layer : layout.layers) {
+    values.push_back(std::visit(
+        [&](const auto& kind) { return forward_all(kind, parameters.data() + layer.offset, values.back(), batch); },
+        layer.kind));
+  }
+  result.outputs = {values.begin() + 1, values.end()};
+  std::vector<double> delta;
+  for (std::size_t sample = 0; sample < batch; ++sample) {
+    const auto first = values.back().begin() + static_cast<std::ptrdiff_t>(sample * classes);
+    std::vector<double> of_sample = softmax({first, first + static_cast<std::ptrdiff_t>(classes)});
+    result.mean_loss -= std::log(of_sample[labels[sample]]) / static_cast<double>(batch);
+    of_sample[labels[sample]] -= 1;
+    delta.insert(delta.end(), of_sample.begin(), of_sample.end());
+  }
+  for (int i = layout.size() - 1; i >= 0; --i) {
+    const std::uint32_t offset = layout[i].offset;
+    const auto& input = values[static_cast<std::size_t>(i)];
+    delta = std::visit(
+        [&](const auto& kind) {
+          return backward_all(kind, parameters.data() + offset, input, delta, batch, result.gradient.data() + offset);
+        },
+        layout[i].kind);
+    for (std::size_t k = 0; k < delta.size(); ++k) delta[k] = is_cut(layout, i - 1) && input[k] <= 0 ? 0 : delta[k];
   }
   return result;
 }
