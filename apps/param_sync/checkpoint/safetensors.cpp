@@ -114,8 +114,9 @@ std::vector<float> read_weights(const std::string& name, const Layout& layout) {
   for (const auto& [tensor, about] : wanted.items()) {
     if (tensors == wanted.size() && header.contains(tensor) && header[tensor] == about) continue;
     throw gpusock::Error(
-        EINVAL, "the weights " + name +
-                    " are of a model with other layers: give the --model, --hidden and --data of its training");
+        EINVAL,
+        "the weights " + name +
+            " are of a model with other layers: give the --model, --hidden, --batch-norm and --data of its training");
   }
   const auto bytes = static_cast<std::streamsize>(weights.size() * sizeof(float));
   if (!file.read(reinterpret_cast<char*>(weights.data()), bytes)) {

@@ -181,7 +181,7 @@ class TrainingWatch {
           (word >> 32 == EPROTO ? " (give --from the link= that --publish has)" : ""));
     }
     if (state == FollowReport::refused) {
-      say(of + " has other layers, or is none: give the same --model, --hidden and --data as there");
+      say(of + " has other layers, or is none: give the same --model, --hidden, --batch-norm and --data as there");
     }
   }
 

@@ -188,7 +188,7 @@ class Serving(unittest.TestCase):
         with self.training() as (training, published):
             found = run("serve", "127.0.0.1:0", "--from", published, "--data", DATA.folder, "--hidden", "16,9")
             self.assertEqual(found[0], 1)
-            self.assertIn("has other layers, or is none: give the same --model, --hidden and --data", found[2])
+            self.assertIn("has other layers, or is none: give the same --model, --hidden, --batch-norm and --data", found[2])
             self.assertIsNone(training.poll())
             with self.serving("--from", published) as (_, where):  # the training goes on
                 self.assertGreater(self.client(where).answered(0)[3], 0)
