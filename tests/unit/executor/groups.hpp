@@ -15,6 +15,9 @@ using param_sync::Group;
 using param_sync::GroupOptions;
 
 inline constexpr int kRanks = 3;
+// Stores have rings of this size: small ones, so that few floats are more than a ring. A group's own are of
+// GroupOptions.
+inline constexpr const char* kAddress = "127.0.0.1:0,link=p2p,ring=32K";
 
 class Groups {
  public:
@@ -24,7 +27,7 @@ class Groups {
       contexts_.push_back(std::make_unique<gpusock::Context>());
       groups_.push_back(std::make_unique<Group>(*contexts_.back(), rank, kRanks, options));
       tensors_.push_back(std::make_unique<gpusock::DeviceBuffer<float>>(*contexts_.back(), floats));
-      addresses.push_back(groups_.back()->listen(gpusock::Endpoint::parse("127.0.0.1:0,link=p2p")));
+      addresses.push_back(groups_.back()->listen(gpusock::Endpoint::parse(kAddress)));
     }
     std::vector<std::jthread> connecting;
     for (const auto& group : groups_) connecting.emplace_back([&group, &addresses] { group->connect(addresses); });
