@@ -7,6 +7,7 @@ RESULTS/NAME gets page.md, picture.svg, and the raw results; RESULTS/index.md ha
 A study is a module of this folder with TITLE, ASSUMES, run(lab) and page(lab, results), and with PROGRAMS if it runs others than param_sync. To add one, write the module and add its name to STUDIES.
 """
 import concurrent.futures
+import gzip
 import importlib
 import json
 import os
@@ -14,8 +15,9 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "cohorts")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
             "sparse_regression": "examples/sparse_regression"}  # in a build
 # Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.
@@ -34,7 +36,7 @@ class Lab:
 
     def run(self, program, arguments, statuses=(0,)):
         """What a program writes with --json. `statuses`: with which it may end."""
-        command = [str(self.build / PROGRAMS[program]), "--json", "-", *map(str, arguments)]
+        command = [str(self.build / PROGRAMS[program]), *map(str, arguments), "--json", "-"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in statuses or not done.stdout:
             sys.exit(f"study: {' '.join(command)}: {done.stderr.strip()}")
@@ -52,7 +54,9 @@ class Lab:
 
     def train_all(self, settings, serial=True):
         """The results of many trainings by param_sync. `serial`: in virtual time."""
-        return self.run_all("param_sync", {name: (*(("--serial",) if serial else ()), *arguments) for name, arguments in settings.items()})
+        with tempfile.TemporaryDirectory() as folder:
+            data = unpacked(pathlib.Path(folder) / "fashion-mnist")
+            return self.run_all("param_sync", {name: (*(("--serial",) if serial else ()), *data, *arguments) for name, arguments in settings.items()})
 
     def plot(self, script, columns, rows):
         """Draws the picture with gnuplot, whose $data has the columns."""
@@ -61,6 +65,16 @@ class Lab:
         head = f"set terminal svg size 900,520 dynamic background rgb 'white' font ',14'\nset output '{self.folder}/picture.svg'\nset grid\nset key outside right\n"
         (self.folder / "picture.gp").write_text(head + f"data = '{self.folder}/data.tsv'\n" + script)
         subprocess.run(["gnuplot", self.folder / "picture.gp"], check=True)
+
+
+def unpacked(folder):
+    """The option that names a copy of the images that is not compressed: a training would unpack them each time. None where there are none: then a training says so."""
+    packed = sorted(pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*.gz"))
+    folder.mkdir()
+    for file in packed:
+        with gzip.open(file) as images:
+            (folder / file.stem).write_bytes(images.read())
+    return ("--data", folder) if packed else ()
 
 
 def line(number, every=1):

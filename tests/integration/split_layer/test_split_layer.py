@@ -32,11 +32,12 @@ class SplitLayer(unittest.TestCase):
         return found.groups()
 
     def test_a_split_layer_learns_as_the_whole_one(self):
-        for split, ranks, threads in (("columns", 4, 32), ("rows", 4, 1), ("columns", 2, 7), ("rows", 2, 32)):
-            _, _, own, of, first, last, exactly, *_ = self.said("--split", split, "--ranks", ranks, "--threads", threads)
+        for split, ranks, threads, steps in (("columns", 4, 32, 40), ("rows", 4, 1, 5), ("columns", 2, 7, 5), ("rows", 2, 32, 5)):
+            _, _, own, of, first, last, exactly, *_ = self.said("--split", split, "--ranks", ranks, "--threads", threads, "--steps", steps)
             self.assertEqual((int(own), int(of)), (WIDTH * WIDTH // ranks, WIDTH * WIDTH))
             self.assertEqual(exactly, "exactly")
-            self.assertLess(float(last), float(first) / 2)
+            if steps == 40:
+                self.assertLess(float(last), float(first) / 2)
 
     def test_activations_go_over_the_network_instead_of_gradients(self):
         ranks, sums = 4, 4  # of activations, of the layer's sums, and of the errors of both
@@ -48,7 +49,7 @@ class SplitLayer(unittest.TestCase):
             self.assertEqual(split < whole, batch == BATCH)  # it pays as long as the batch is small beside the layer
 
     def test_it_says_why_it_learns_nothing(self):
-        done = self.run_with("--lr", 10, "--steps", 20)
+        done = self.run_with("--lr", 10, "--steps", 20, "--ranks", 1)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("the loss is no number after 20 steps: take a smaller --lr", done.stderr)
 

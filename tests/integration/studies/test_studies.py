@@ -147,6 +147,11 @@ class Studies(unittest.TestCase):
         found = forecast.errors([2.0] * (forecast.SEEN + forecast.AHEAD), None)
         self.assertEqual(found, {ahead: [0] for ahead in range(1, forecast.AHEAD + 1)})
 
+    def test_cohorts_answer_more_requests(self):
+        one, many = self.results_of("cohorts")
+        self.assertEqual((one["cohort"], many["cohort"]), (1, 16))
+        self.assertGreater(many["closed_per_s"], 1.5 * one["closed_per_s"])  # five times as many, where nothing else runs
+
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
         self.assertAlmostEqual(prediction.curve(losses)(100), 0.32)
