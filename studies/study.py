@@ -12,12 +12,13 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "cohorts")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "cohorts", "techniques", "fusion")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
             "sparse_regression": "examples/sparse_regression"}  # in a build
 # Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.
@@ -57,6 +58,20 @@ class Lab:
         with tempfile.TemporaryDirectory() as folder:
             data = unpacked(pathlib.Path(folder) / "fashion-mnist")
             return self.run_all("param_sync", {name: (*(("--serial",) if serial else ()), *data, *arguments) for name, arguments in settings.items()})
+
+    def simulate(self, arguments):
+        """The last line of `param_sync simulate`: milliseconds of a step, the efficiency, and the megabytes that a node sends."""
+        command = [str(self.build / PROGRAMS["param_sync"]), "simulate", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        found = re.fullmatch(r"\S+ +([\d.]+) +[\d.]+ +-?[\d.]+ +([\d.]+) % +([\d.]+)", done.stdout.rstrip().split("\n")[-1]) if done.returncode == 0 else None
+        if found is None:
+            sys.exit(f"study: {' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        return {"step_ms": float(found[1]), "efficiency": round(float(found[2]) / 100, 4), "mb": float(found[3])}
+
+    def simulate_all(self, settings):
+        """The results of many simulations, as run_all()."""
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return dict(zip(settings, pool.map(self.simulate, settings.values())))
 
     def plot(self, script, columns, rows):
         """Draws the picture with gnuplot, whose $data has the columns."""

@@ -1,4 +1,4 @@
-"""Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and that of the build."""
+"""Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and that of the build; with --share without what takes long."""
 import json
 import pathlib
 import re
@@ -12,8 +12,16 @@ FOLDER, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
 import completion  # noqa: E402
 import forecast  # noqa: E402
+import fusion  # noqa: E402
 import prediction  # noqa: E402
 import study  # noqa: E402
+import techniques  # noqa: E402
+
+
+def long(test):
+    """A test that trains for seconds: in `./run test --all`, and so in `./run prove`."""
+    test.is_long = True
+    return test
 
 
 class Studies(unittest.TestCase):
@@ -45,12 +53,14 @@ class Studies(unittest.TestCase):
             drawn = [tuple((re.findall(rf" {what} (\S+)", line) or [""])[0] for what in ("dt", "pt")) for line in plot.splitlines() if " title " in line]
             self.assertEqual(len(set(drawn)), len(drawn), plot)
 
+    @long
     def test_staleness_costs_steps_and_momentum_more(self):
         times = {(row["optimizer"], row["hidden_layers"]): row["times"]["8"] for row in self.results_of("depth")}
         self.assertGreater(min(times.values()), 1.5)
         self.assertGreater(times["momentum", 3], times["SGD", 3])
         self.assertGreater(times["momentum", 3], times["momentum", 1])
 
+    @long
     def test_the_largest_changes_teach_most(self):
         found = {row["order"]: row for row in self.results_of("budget")}
         self.assertLess(1.4 * found["largest"]["loss"], min(found["random"]["loss"], found["oldest"]["loss"]))
@@ -62,6 +72,7 @@ class Studies(unittest.TestCase):
         self.assertLess(7 * found["average", 8]["bytes"], found["average", 1]["bytes"])
         self.assertLess(abs(found["average", 8]["test_loss"] - found["bsp", 1]["test_loss"]), 0.1)
 
+    @long
     def test_fewer_bytes_teach_as_much(self):
         found = {row["codec"]: row for row in self.results_of("compression")}
         for codec, share in (("bf16", 0.51), ("int8", 0.27), ("top:0.01", 0.03)):
@@ -70,11 +81,13 @@ class Studies(unittest.TestCase):
         for codec in ("top:0.01", "random:0.01"):
             self.assertLess(1.2 * found[codec]["loss"], found[f"{codec}, others lost"]["loss"])
 
+    @long
     def test_late_pushes_that_are_corrected_do_less_harm(self):
         found = {row["way"]: row["loss"] for row in self.results_of("lateness")}
         for correction in ("--stale-lr", "--delay-compensation 0.5"):
             self.assertLess(1.3 * found[correction], found["async"], correction)
 
+    @long
     def test_who_does_not_wait_does_more_steps(self):
         found = {row["sync"]: row for row in self.results_of("stragglers")}
         self.assertGreater(found["async"]["steps"], found["ssp:4"]["steps"])
@@ -82,6 +95,7 @@ class Studies(unittest.TestCase):
         self.assertEqual([found[sync]["most"] for sync in ("bsp", "ssp:1", "ssp:4")], [0, 1, 4])
         self.assertLess(found["ssp:4"]["loss"], found["bsp"]["loss"])
 
+    @long
     def test_weights_that_are_passed_on_cost_what_their_mean_staleness_costs(self):
         """And not what their greatest one costs: less than if all were a step older than the mean."""
         found = {(row["way"], row["depth"]): row for row in self.results_of("trees")}
@@ -91,6 +105,7 @@ class Studies(unittest.TestCase):
         self.assertLess(star["test_loss"], chain["test_loss"])
         self.assertLess(chain["test_loss"], pipeline["test_loss"])
 
+    @long
     def test_the_first_iterations_say_what_follows(self):
         """Better than if nothing changed; also on more nodes than were seen."""
         found = self.results_of("prediction")
@@ -129,6 +144,7 @@ class Studies(unittest.TestCase):
         self.assertIsNone(completion.epochs_to(0.5, [3, 2, 1]))
         self.assertEqual([completion.between([10, 20, 40], at) for at in (0, 1.5, 2)], [10, 30, 40])
 
+    @long
     def test_large_batches_learn_as_well_with_a_larger_rate_and_a_warm_up(self):
         found = {row["way"]: row["accuracy"] for row in self.results_of("batches")}
         one, same_rate, at_once, warmed_up = found.values()
@@ -151,6 +167,19 @@ class Studies(unittest.TestCase):
         one, many = self.results_of("cohorts")
         self.assertEqual((one["cohort"], many["cohort"]), (1, 16))
         self.assertGreater(many["closed_per_s"], 1.5 * one["closed_per_s"])  # five times as many, where nothing else runs
+
+    def test_techniques_add_up(self):
+        found = {row["way"]: row["efficiency"] for row in self.results_of("techniques") if row["nodes"] == 4}
+        after, overlap, priorities, fused, factors = (found[way] for way in techniques.WAYS)
+        self.assertLess(after, overlap)
+        self.assertLess(overlap, priorities)
+        self.assertGreaterEqual(fused, 0.99 * priorities)
+        self.assertGreater(factors, 0.95)
+
+    def test_layers_go_together_up_to_a_size(self):
+        at = {(row["fuse"], row["overhead_us"]): row["efficiency"] for row in self.results_of("fusion")}
+        for overhead in fusion.OVERHEADS:
+            self.assertGreater(at["4M", overhead], max(at["none", overhead], at["256M", overhead]))
 
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
@@ -189,5 +218,10 @@ class Studies(unittest.TestCase):
         self.assertEqual([study.median([3, None, 1]), study.median([None, 1, None])], [3, None])
 
 
+def suite(with_long):
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Studies)
+    return unittest.TestSuite(test for test in tests if with_long or not hasattr(getattr(test, test._testMethodName), "is_long"))
+
+
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite("--share" not in sys.argv)).wasSuccessful())
