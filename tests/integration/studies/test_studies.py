@@ -19,7 +19,7 @@ import techniques  # noqa: E402
 
 
 def long(test):
-    """A test that trains for seconds: in `./run test --all`, and so in `./run prove`."""
+    """A test that trains or measures for seconds: in `./run test --all`, and so in `./run prove`."""
     test.is_long = True
     return test
 
@@ -163,6 +163,7 @@ class Studies(unittest.TestCase):
         found = forecast.errors([2.0] * (forecast.SEEN + forecast.AHEAD), None)
         self.assertEqual(found, {ahead: [0] for ahead in range(1, forecast.AHEAD + 1)})
 
+    @long
     def test_cohorts_answer_more_requests(self):
         one, many = self.results_of("cohorts")
         self.assertEqual((one["cohort"], many["cohort"]), (1, 16))
