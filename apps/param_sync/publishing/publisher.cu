@@ -200,7 +200,7 @@ __global__ void publish_slot(Snapshots snapshots, const int* chosen, std::uint64
   snapshots.publish(*chosen);
 }
 
-gpusock::Listener listen(gpusock::Context& context, const gpusock::Endpoint& at) try {
+gpusock::Listener listener_at(gpusock::Context& context, const gpusock::Endpoint& at) try {
   return gpusock::open_listener(context, at, kBacklog);
 } catch (const gpusock::Error& error) {
   if (error.code().value() != EADDRINUSE) throw;
@@ -220,7 +220,7 @@ struct Publisher::Impl {
         chosen(of, 1),
         last(of, 1),
         seats(of, std::size_t{kBlocks} * kSeats),
-        listener(listen(of, at)),
+        listener(listener_at(of, at)),
         model(model_number),
         blocks(static_cast<unsigned>(std::clamp<std::uint64_t>(floats / (16 << 10), 1, 32))) {
     last[0] = 0;
