@@ -35,7 +35,7 @@ struct Follower {
 /// The time of the last question after which the newest slot had the newest version, by the device's clock. 0: none has
 /// come; kForever: the training has ended, and no newer one will come. One thread.
 __device__ inline std::uint64_t confirmed_at(std::uint64_t& confirmed_ns) {
-  // relaxed: it may be seen a moment before the weights of which it speaks
+  // relaxed: another block may see the time a moment before it sees the weights
   return executor::DeviceWord(confirmed_ns).load(cuda::memory_order_relaxed);
 }
 

@@ -28,7 +28,7 @@ constexpr int kSeats = 16;                // followers of a block
 constexpr int kBacklog = 32;
 constexpr std::int64_t kIdleNs = 60'000'000'000;  // after so long without a question a follower is reset
 constexpr std::uint64_t kTurnMs = 100;            // after so long a block looks whether the training has ended
-constexpr unsigned kTurnsOfSilence = 10;          // after so many nobody is answered any more, at the end
+constexpr unsigned kTurnsOfSilence = 10;          // at the end: so many without a question, and all leave
 constexpr std::uint64_t kPatienceMs = 10'000;  // for half a question, for one who does not read, and for all at the end
 #if defined(GPUSOCK_DEVICE_CPU)
 constexpr unsigned kCopyThreads = 1;  // threads of a block share one processor

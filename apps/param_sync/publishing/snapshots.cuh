@@ -5,7 +5,7 @@
 /// There are several slots. One word says which slot is the newest, and how many read each: so a reader finds the
 /// newest slot and counts itself in one step, and no slot becomes free or taken in between.
 ///   label  operation                        order    partner  data protected
-///   N1     word.load (writer)               acquire  N4       a slot that nobody reads any more, before it is written
+///   N1     word.load (writer)               acquire  N4       the slot's floats: its last reader has ended
 ///   N2     word.compare_exchange (writer)   release  N3       the slot that becomes the newest
 ///   N3     word.compare_exchange (reader)   acquire  N2       the same
 ///   N4     word.fetch_add (reader)          release  N1       that the slot was read

@@ -1,7 +1,7 @@
 #pragma once
 /// @file The kernel of a server: a block that answers the requests of its connections in cohorts (README.md).
 
-#include "publishing/snapshots.cuh"
+#include "publishing/follower.cuh"
 #include "layers/softmax.cuh"
 #include "serving/limits.hpp"
 #include "serving/served_model.cuh"
@@ -20,7 +20,7 @@ inline constexpr std::int64_t kIdleNs = 60'000'000'000;
 /// The most time from the first byte of a request to its last one. Then the client's seat is for others.
 inline constexpr std::uint64_t kRequestNs = 10'000'000'000;
 
-/// Where a client is: the connection, and its request. In device memory; zeros: nobody is there.
+/// A client's connection and its request. In device memory; zeroed memory is a free seat.
 struct Seat {
   enum State : std::uint32_t { free, reading, waiting, answering, leaving };
 
@@ -279,8 +279,7 @@ class Cohorts {
 
   /// One thread.
   __device__ void take_weights() {
-    // relaxed: see confirmed_at() in publishing/follower.cuh
-    const std::uint64_t confirmed_ns = executor::DeviceWord(*s_.confirmed_ns).load(cuda::memory_order_relaxed);
+    const std::uint64_t confirmed_ns = confirmed_at(*s_.confirmed_ns);
     all_.slot = s_.weights.begin_read();
     all_.age_ns = confirmed_ns < all_.began_ns ? all_.began_ns - confirmed_ns : 0;
     const bool is_stale = s_.stale_ns != 0 && all_.age_ns > s_.stale_ns;
