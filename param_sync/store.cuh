@@ -266,6 +266,31 @@ __device__ inline int receive_answer(const Group& group, const Worker& worker, u
   return 0;
 }
 
+/// True if this rank keeps a replica of a range.
+__device__ inline bool keeps_replica(const Worker& worker, unsigned range) {
+  return worker.replicas != nullptr && worker.replicas[range].memory != nullptr;
+}
+
+/// Pulls a range and its states, keeps them as this rank's replica, and tells the owner so. `seen`: see pull().
+template <class Group>
+__device__ inline int pull_replica(const Group& group, const Worker& worker, unsigned range, float* weights,
+                                   std::uint64_t* seen, gpusock::Deadline until) {
+  Replica& replica = worker.replicas[range];
+  const std::uint64_t clock = worker.clock_of(range), floats = worker.ranges[range].floats;
+  if (group.thread_rank() == 0) replica.clocks[clock % 2] = Replica::kNone;
+  group.sync();
+  Request request{RequestKind::pull_replica, range, clock, floats};
+  if (const int error = send_request(group, worker, request, false, until); error != 0) return error;
+  const codec::MessageRows of{1, replica.floats};
+  const int error = receive_answer(group, worker, range, sizeof request, of, replica.of(clock), seen, until);
+  if (error != 0) return error;
+  gpusock::copy(group, weights, replica.of(clock), floats * sizeof(float));
+  if (group.thread_rank() == 0) replica.clocks[clock % 2] = clock;
+  group.sync();
+  request.kind = RequestKind::replicated;
+  return send_request(group, worker, request, false, until);
+}
+
 /// Pushes `count` rows of a range, wherever they are: name(row) is the number of one, or its key, and value(row, i) its
 /// float number i. Numbers and keys ascend.
 template <class Group, class Name, class Value>
@@ -334,7 +359,11 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
 /// `seen` is null, or memory for a number of each rank, which all threads of the group share: then it says, by rank,
 /// how many of its pushes the weights contain at least.
 ///
-/// Errors: those of push(), and -ECONNRESET (a worker is lost whose push the weights must contain).
+/// With StoreOptions::replicas it also keeps the range, if this rank has a replica of it, and waits for the ranks that
+/// have one otherwise.
+///
+/// Errors: those of push(), and -ECONNRESET (a worker is lost whose push the weights must contain, or who has a replica
+/// of the range).
 template <class Group>
 __device__ inline int pull(const Group& group, const StoreHandle& handle, unsigned range, float* weights,
                            std::uint64_t* seen, gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
@@ -342,6 +371,7 @@ __device__ inline int pull(const Group& group, const StoreHandle& handle, unsign
   if (range >= worker.range_count) return -EINVAL;
   const gpusock::Deadline until = executor::begun(deadline);
   const std::uint64_t floats = worker.ranges[range].floats;
+  if (store::keeps_replica(worker, range)) return store::pull_replica(group, worker, range, weights, seen, until);
   const store::Request request{store::RequestKind::pull, range, worker.clock_of(range), floats};
   if (const int error = store::send_request(group, worker, request, false, until); error != 0) return error;
   return store::receive_answer(group, worker, range, sizeof request, {1, floats}, weights, seen, until);

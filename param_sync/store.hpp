@@ -51,6 +51,11 @@ struct StoreOptions {
   /// Not 0: ranks pass weights on to each other by trees of so many levels below an owner (pull_by_tree.cuh). With Bsp
   /// and a pull_format of float32.
   std::uint64_t tree_depth = 0;
+  /// How many ranks have each range, 1 to the number of ranks: its owner, and with more than 1 the ranks after it,
+  /// which keep replicas. What a pull returns is not lost while one of them lives (held()). Each rank then pulls each
+  /// range after each of its pushes, by pull(): others wait for ranks that keep replicas of what they read. With Bsp
+  /// and float32; without keys, rows and trees.
+  int replicas = 1;
   std::size_t history_events = 0;  ///< how many pushes and pulls of a rank history() keeps
 };
 
@@ -69,6 +74,21 @@ struct StoreTraffic {
   std::uint64_t pushed_bytes = 0;  ///< of pushes, with their requests
   std::uint64_t asked_bytes = 0;   ///< of the requests of pulls
   std::uint64_t pulled_bytes = 0;  ///< of the answers to pulls
+};
+
+/// A range of weights, with what the owner's update keeps of each.
+struct HeldRange {
+  std::size_t range = 0;       ///< its number
+  std::uint64_t clock = 0;     ///< how many pushes of each rank the weights contain
+  std::vector<float> weights;  ///< the weights
+  std::vector<float> states;   ///< the states, as UpdateStates has them
+};
+
+/// Weights that the ranks of a group have put together.
+struct RecoveredRanges {
+  std::uint64_t clock = 0;                  ///< how many pushes of each rank they contain
+  std::vector<std::vector<float>> weights;  ///< by range
+  std::vector<std::vector<float>> states;   ///< by range: what the update keeps of each weight
 };
 
 /// What kernels need to push and to pull (store.cuh). Kernels take it by value. It is valid as long as its Store
@@ -104,6 +124,8 @@ class Store {
   /// `initial`: the weights of each range; the same on all ranks. The group listens, and outlives this object.
   /// Throws gpusock::Error (EINVAL, ENOTCONN, ENOMEM); then operations of this group fail on all ranks.
   Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options = {});
+  /// As the other constructor, with the weights and states that recover() has returned. With Bsp.
+  Store(Group& group, const RecoveredRanges& recovered, const StoreOptions& options = {});
   /// Ends the server block. First wait for the kernels that use the handle.
   ~Store();
   Store(const Store&) = delete;
@@ -124,6 +146,12 @@ class Store {
   /// The rank that owns a range. Ranks own about equally many weights. Throws gpusock::Error (EINVAL): no such range.
   int owner(std::size_t range) const;
 
+  /// Ends this rank's part after a failure, with options that have replicas: ends the server block and all connections,
+  /// so that the others learn of it, and returns what this rank has of the weights, as their owner or as a replica: of
+  /// each range the newest version, and the one before it if there is one. recover() makes the weights of all ranks
+  /// from it. Call it when no kernel uses the handle.
+  std::vector<HeldRange> held();
+
   /// What this rank's kernels have moved, by range. Call it when no kernel uses the handle.
   std::vector<StoreTraffic> traffic() const;
 
@@ -134,6 +162,19 @@ class Store {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// After a loss, the ranks that are left put together what they hold of a store: the newest version that they have of
+/// all ranges, the same on all of them. No rank has read a newer version of all ranges, if fewer ranks were lost than
+/// StoreOptions::replicas. So a new Store begins with these weights and states, and each rank repeats the step after
+/// `clock`.
+///
+/// It is two operations of `group`, a new group, that wait; each up to `timeout_ns`. `context`: that of the group.
+/// `range_floats`: how long each range is. `held`: what this rank has; a rank that is new has nothing.
+///
+/// Throws as the group's operations do, and gpusock::Error (ENODATA): the ranks do not have all of some range, on all
+/// of them.
+RecoveredRanges recover(Group& group, gpusock::Context& context, std::span<const std::size_t> range_floats,
+                        std::span<const HeldRange> held, std::uint64_t timeout_ns = Group::kTimeoutNs);
 
 /// Returns a rank's history as lines of JSON, one for each event, for programs that decide whether a run has kept its
 /// clock (docs/stores.md has the format).

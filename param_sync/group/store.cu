@@ -48,12 +48,14 @@ std::vector<store::RangeInfo> ranges_of(std::span<const std::vector<float>> init
 }
 
 /// A hash that differs (except by chance) if ranks have other ranges or options.
-std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOptions& options) {
+std::uint64_t hash_of(std::span<const std::vector<float>> initial, std::span<const std::vector<float>> states,
+                      const StoreOptions& options) {
   const std::uint64_t numbers[] = {options.connections,
                                    options.row_floats,
                                    options.rows_max,
                                    options.keys_max,
                                    options.tree_depth,
+                                   static_cast<std::uint64_t>(options.replicas),
                                    static_cast<std::uint64_t>(options.push_format),
                                    static_cast<std::uint64_t>(options.pull_format)};
   const std::uint64_t clock = options.clock.index();
@@ -63,16 +65,30 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, const StoreOp
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
   const float of_late[] = {options.correction.compensation, static_cast<float>(options.correction.divides_by_lag)};
   hash = fnv1a(of_late, sizeof of_late, hash);
-  for (const std::vector<float>& weights : initial) {
-    const std::uint64_t count = weights.size();
-    hash = fnv1a(&count, sizeof count, hash);
-    hash = fnv1a(weights.data(), weights.size() * sizeof(float), hash);
+  for (const auto& ranges : {initial, states}) {
+    for (const std::vector<float>& range : ranges) {
+      const std::uint64_t count = range.size();
+      hash = fnv1a(&count, sizeof count, hash);
+      hash = fnv1a(range.data(), range.size() * sizeof(float), hash);
+    }
   }
   return hash;
 }
 
+void check_replicas(const StoreOptions& options, int ranks) {
+  if (options.replicas < 1 || options.replicas > ranks) {
+    refuse_store(std::to_string(options.replicas) + " replicas of each range, and " + std::to_string(ranks) + " ranks");
+  }
+  if (options.replicas == 1) return;
+  const bool plain = options.push_format == WireFormat::float32 && options.pull_format == WireFormat::float32;
+  if (std::holds_alternative<Bsp>(options.clock) && plain && options.rows_max == 0 && options.tree_depth == 0) return;
+  refuse_store("replicas with another clock than bsp, with formats, rows, keys or a tree");
+}
+
 /// Returns the options. Throws gpusock::Error (EINVAL).
-const StoreOptions& checked(std::span<const std::vector<float>> initial, const StoreOptions& options) {
+const StoreOptions& checked(std::span<const std::vector<float>> initial, std::span<const std::vector<float>> states,
+                            const StoreOptions& options, int ranks) {
+  check_replicas(options, ranks);
   constexpr std::size_t kKeysMax = (std::size_t{1} << 32) - 2;
   if (initial.empty() && options.keys_max == 0) refuse_store("no range of weights, and no keys");
   if (options.keys_max > kKeysMax) refuse_store(std::to_string(options.keys_max) + " keys a rank, not up to 2^32 - 2");
@@ -89,6 +105,11 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
     refuse_store("range " + std::to_string(i) + " has " + std::to_string(initial[i].size()) + " weights, and a row " +
                  std::to_string(row) + ": a range is a whole number of rows, at most 2^32");
   }
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states.size() == initial.size() && states[i].size() == initial[i].size() * Sgd::kStateFloats) continue;
+    refuse_store("states of other weights: " + std::to_string(states.size()) + " ranges, of which range " +
+                 std::to_string(i) + " has " + std::to_string(states[i].size()) + " floats");
+  }
   const Correction& correction = options.correction;
   if (!(correction.compensation >= 0 && correction.compensation <= kCompensationMax)) {
     refuse_store("a compensation of " + std::to_string(correction.compensation) + ", which is not from 0 to 1e6");
@@ -98,6 +119,9 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, const S
   }
   if (options.tree_depth != 0 && options.pull_format != WireFormat::float32) {
     refuse_store("a tree, and a pull_format: ranks pass weights on as float32");
+  }
+  if (!states.empty() && !std::holds_alternative<Bsp>(options.clock)) {
+    refuse_store("states with another clock than bsp: each rank has states of its own then");
   }
   if (std::holds_alternative<Bsp>(options.clock) && (correction.divides_by_lag || correction.compensation != 0)) {
     refuse_store("a correction of late pushes: with the clock bsp no push is late");
@@ -167,10 +191,11 @@ std::string describe(const store::Failure& failure) {
 }  // namespace
 
 struct Store::Impl {
-  Impl(Group& with, std::span<const std::vector<float>> initial, const StoreOptions& given)
+  Impl(Group& with, std::span<const std::vector<float>> initial, std::span<const std::vector<float>> states,
+       const StoreOptions& given)
       : group(listening_group(*with.impl_)),
-        options(checked(initial, given)),
-        settings(hash_of(initial, given)),
+        options(checked(initial, states, given, with.nodes())),
+        settings(hash_of(initial, states, given)),
         ranges(ranges_of(initial, given, group.nodes)),
         ports(group.context, group.executor, group.addresses, group.nodes),
         infos(group.context, ranges.size()),
@@ -200,6 +225,8 @@ struct Store::Impl {
         received(group.context, ranges.size() * ranks()),
         contained(group.context, ranges.size() * ranks()),
         read_of_others(group.context, ranges.size() * ranks()),
+        replicated(group.context, ranges.size() * ranks()),
+        replicas(group.context, ranges.size()),
         lost(group.context, ranks() + 1),
         set(group.context, 1),
         stop(group.context, 1),
@@ -214,7 +241,8 @@ struct Store::Impl {
     set[0] = -1;
     stop[0] = 0;
     listening[0] = {};
-    make_owned(initial);
+    make_owned(initial, states);
+    make_replicas(initial, states);
     make_lists();
     make_points();
     worker.copy_in(std::vector{make_worker()});
@@ -236,6 +264,14 @@ struct Store::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  static std::unique_ptr<Impl> make(Group& group, std::span<const std::vector<float>> initial,
+                                    std::span<const std::vector<float>> states, const StoreOptions& options) try {
+    return std::make_unique<Impl>(group, initial, states, options);
+  } catch (const gpusock::Error&) {
+    group.impl_->executor.give_up();  // other ranks would wait for this one in start()
+    throw;
+  }
+
   static Group::Impl& listening_group(Group::Impl& group) {
     if (group.listens) return group;
     throw gpusock::Error(ENOTCONN, "a store of a group that does not listen: call listen first");
@@ -253,23 +289,42 @@ struct Store::Impl {
     return std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
   }
 
+  store::Replicas of_replicas() const { return {group.nodes, options.replicas}; }
+
+  /// Makes the replicas that this rank keeps. The first version is there at once.
+  void make_replicas(std::span<const std::vector<float>> initial, std::span<const std::vector<float>> states) {
+    std::vector<store::Replica> all(ranges.size());
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const std::size_t floats = ranges[i].floats;
+      if (!of_replicas().keeps(ranges[i].owner, group.rank) || floats == 0) continue;
+      FloatMemory& made = make_floats(2 * store::replica_floats(floats));
+      made.copy_in(initial[i]);
+      if (!states.empty()) made.copy_in(states[i], floats);
+      all[i] = {made.data(), store::replica_floats(floats), {0, store::Replica::kNone}};
+    }
+    replicas.copy_in(all);
+  }
+
   /// Makes the memory of the ranges that this rank owns.
-  void make_owned(std::span<const std::vector<float>> initial) {
+  void make_owned(std::span<const std::vector<float>> initial, std::span<const std::vector<float>> of_states) {
     std::vector<store::OwnedRange> all(ranges.size());
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       all[i].floats = ranges[i].floats;
       if (ranges[i].owner != group.rank || ranges[i].floats == 0) continue;
       const std::size_t floats = ranges[i].floats;
       const bool has_keys = i >= initial.size();
-      all[i].weights = make_floats(floats).data();
-      if (has_keys) all[i].keys = make_key_rows();
-      if (!has_keys) memory.back().copy_in(initial[i]);
       // Pushes that are applied by themselves have velocities of their ranks: then a rank's velocity decays once with
       // each of its pushes, as it does with Bsp.
       const bool apart = !in_rank_order() && options.update.momentum != 0;
-      const std::size_t states = floats * (apart ? ranks() : 1);
-      all[i].states = {make_floats(states * Sgd::kStateFloats).data(), states};
+      const std::size_t states = floats * (apart ? ranks() : 1), with_states = floats + states * Sgd::kStateFloats;
+      FloatMemory& made = make_floats(with_states);
+      all[i].weights = made.data();
+      all[i].states = {made.data() + floats, states};
       all[i].states_of_rank = apart ? floats : 0;
+      if (has_keys) all[i].keys = make_key_rows();
+      if (!has_keys) made.copy_in(initial[i]);
+      if (!of_states.empty()) made.copy_in(of_states[i], floats);
+      if (options.replicas != 1) all[i].before = make_floats(with_states).data();
       if (in_rank_order()) all[i].pushed = make_floats(floats * ranks()).data();
       if (options.correction.compensation == 0) continue;
       all[i].squares = make_floats(floats).data();
@@ -369,6 +424,7 @@ struct Store::Impl {
                    .counts = numbers + 2 * keys_of_call(),
                    .first = first_keys.data()};
     }
+    if (options.replicas != 1) made.replicas = replicas.data();
     made.heads = heads.data();
     made.words_to = sockets.data() + connections();
     made.spoken = spoken.data();
@@ -421,6 +477,9 @@ struct Store::Impl {
     made.contained = contained.data();
     made.read_of_others = read_of_others.data();
     made.correction = options.correction;
+    made.rank = group.rank;
+    made.replicas = of_replicas();
+    made.replicated = replicated.data();
     made.lost = lost.data();
     made.losses = lost.data() + ranks();
     made.words_to = sockets.data() + connections();
@@ -470,6 +529,42 @@ struct Store::Impl {
     group.context.net().wake(gpusock::this_thread(), set[0]);
   }
 
+  /// Copies what this rank has of a range: weights, and after them their states.
+  HeldRange held_at(std::size_t range, std::uint64_t clock, const float* from) const {
+    const std::size_t floats = ranges[range].floats;
+    const auto of_memory = std::ranges::find_if(
+        memory, [&](const FloatMemory& some) { return from >= some.data() && from < some.data() + some.size(); });
+    const auto offset = static_cast<std::size_t>(from - of_memory->data());
+    HeldRange held{range, clock, std::vector<float>(floats), std::vector<float>(floats * Sgd::kStateFloats)};
+    of_memory->copy_out(held.weights, offset);
+    of_memory->copy_out(held.states, offset + floats);
+    return held;
+  }
+
+  std::vector<HeldRange> held() const {
+    std::vector<store::OwnedRange> of_owner(owned.size());
+    std::vector<store::Replica> kept(replicas.size());
+    std::vector<std::uint64_t> applied(contained.size());
+    owned.copy_out(of_owner);
+    replicas.copy_out(kept);
+    contained.copy_out(applied);
+    std::vector<HeldRange> all;
+    for (std::size_t range = 0; range < ranges.size(); ++range) {
+      if (const store::OwnedRange& of = of_owner[range]; of.before != nullptr) {
+        const std::uint64_t clock = applied[range * ranks()];  // of any rank: all pushes of a clock are applied
+                                                               // together
+        all.push_back(held_at(range, clock, of.weights));
+        if (clock != 0) all.push_back(held_at(range, clock - 1, of.before));
+      }
+      const store::Replica& replica = kept[range];
+      for (const std::uint64_t clock : replica.clocks) {
+        if (replica.memory == nullptr || clock == store::Replica::kNone) continue;
+        all.push_back(held_at(range, clock, replica.of(clock)));
+      }
+    }
+    return all;
+  }
+
   /// Of the worker's failure and the server's, the worker's ends calls.
   void check() {
     if (!is_recorded(failure[0]) && !is_recorded(server_failure[0])) return;
@@ -513,7 +608,9 @@ struct Store::Impl {
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> key_cells;
   std::optional<gpusock::DeviceBuffer<std::uint32_t>> key_rows;
   gpusock::DeviceBuffer<std::uint64_t> received, contained, read_of_others;
-  gpusock::DeviceBuffer<std::uint32_t> lost;  // by rank, and how many
+  gpusock::DeviceBuffer<std::uint64_t> replicated;  // by range and rank
+  gpusock::DeviceBuffer<store::Replica> replicas;   // by range; the worker's
+  gpusock::DeviceBuffer<std::uint32_t> lost;        // by rank, and how many
   gpusock::Mapped<gpusock::PollSet> set;
   gpusock::Mapped<std::uint64_t> stop;
   gpusock::Mapped<Listening> listening;
@@ -521,11 +618,11 @@ struct Store::Impl {
   bool serves = false;
 };
 
-Store::Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options) try
-    : impl_(std::make_unique<Impl>(group, initial, options)) {
-} catch (const gpusock::Error&) {
-  group.impl_->executor.give_up();  // other ranks would wait for this one in start()
-}
+Store::Store(Group& group, std::span<const std::vector<float>> initial, const StoreOptions& options)
+    : impl_(Impl::make(group, initial, {}, options)) {}
+
+Store::Store(Group& group, const RecoveredRanges& recovered, const StoreOptions& options)
+    : impl_(Impl::make(group, recovered.weights, recovered.states, options)) {}
 
 Store::~Store() = default;
 
@@ -546,6 +643,12 @@ void Store::check() { impl_->check(); }
 int Store::owner(std::size_t range) const {
   if (range < impl_->ranges.size()) return impl_->ranges[range].owner;
   refuse_store("range " + std::to_string(range) + " of " + std::to_string(impl_->ranges.size()));
+}
+
+std::vector<HeldRange> Store::held() {
+  impl_->stop_server();
+  impl_->disconnect();
+  return impl_->held();
 }
 
 std::vector<StoreTraffic> Store::traffic() const {

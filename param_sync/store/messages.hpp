@@ -20,20 +20,22 @@ struct Hello {
 
 /// What a worker asks for.
 enum class RequestKind : std::uint32_t {
-  push = 0x48535550,        ///< "PUSH": a range
-  pull = 0x4c4c5550,        ///< "PULL"
-  push_rows = 0x52485350,   ///< "PSHR": rows of a range, by their numbers
-  pull_rows = 0x524c4c50,   ///< "PLLR"
-  push_keys = 0x4b485350,   ///< "PSHK": rows of a range of keys, by their keys
-  pull_keys = 0x4b4c4c50,   ///< "PLLK"
-  pull_after = 0x41464c50,  ///< "PLFA": a range, after pushes that the request names
-  push_again = 0x41485350,  ///< "PSHA": the rows of this worker's request before, of this range
-  pull_again = 0x414c4c50   ///< "PLLA"
+  push = 0x48535550,          ///< "PUSH": a range
+  pull = 0x4c4c5550,          ///< "PULL"
+  push_rows = 0x52485350,     ///< "PSHR": rows of a range, by their numbers
+  pull_rows = 0x524c4c50,     ///< "PLLR"
+  push_keys = 0x4b485350,     ///< "PSHK": rows of a range of keys, by their keys
+  pull_keys = 0x4b4c4c50,     ///< "PLLK"
+  pull_after = 0x41464c50,    ///< "PLFA": a range, after pushes that the request names
+  push_again = 0x41485350,    ///< "PSHA": the rows of this worker's request before, of this range
+  pull_again = 0x414c4c50,    ///< "PLLA"
+  pull_replica = 0x524c4c52,  ///< "RLLR": a range with its states, which the worker keeps
+  replicated = 0x44504552     ///< "REPD": the worker has the replica of this range that it has pulled last
 };
 
 /// A worker's message. If it moves rows by their numbers, these follow, 4 bytes each; or their keys, 8 bytes each. Then
-/// the floats of a push follow. Keys ascend, and so do the numbers of rows that are pushed. Of `pull_after`, a number
-/// of 8 bytes follows for each rank: how many of its pushes the weights must contain.
+/// the floats of a push follow. `replicated` has no answer. Keys ascend, and so do the numbers of rows that are pushed.
+/// Of `pull_after`, a number of 8 bytes follows for each rank: how many of its pushes the weights must contain.
 struct Request {
   RequestKind kind = RequestKind::push;  ///< what it asks for
   std::uint32_t range = 0;               ///< number of the range
@@ -41,8 +43,10 @@ struct Request {
   std::uint64_t floats = 0;              ///< floats of the range; of requests with rows: how many rows
   /// True if it is of a kind that is known.
   GPUSOCK_FN bool is_known() const {
-    return is_push() || has_rows() || kind == RequestKind::pull || kind == RequestKind::pull_after;
+    return is_push() || has_rows() || kind == RequestKind::pull || kind == RequestKind::pull_after || is_of_replica();
   }
+  /// True if it is about a replica that the worker keeps.
+  GPUSOCK_FN bool is_of_replica() const { return kind == RequestKind::pull_replica || kind == RequestKind::replicated; }
   /// True if it moves some rows of a range.
   GPUSOCK_FN bool has_rows() const { return names_rows() || is_again(); }
   /// True if what names its rows follows.

@@ -58,6 +58,7 @@ struct OwnedRange {
   UpdateStates states;
   std::uint64_t states_of_rank = 0;  ///< parameters from a rank's states to the next rank's; 0: all have the same
   float* pushed = nullptr;           ///< with a clock that is kInRankOrder: by rank, its push of the next clock
+  float* before = nullptr;           ///< with replicas: the weights and their states, one version older
   float* read = nullptr;             ///< with Correction::compensation: by rank, the weights that it has read last
   float* squares = nullptr;          ///< likewise: of each weight, the mean of its squared gradients
 };
@@ -82,6 +83,9 @@ struct Server {
   std::uint32_t* losses = nullptr;            ///< how many ranks are lost
   std::uint64_t* read_of_others = nullptr;    ///< by range and rank: how many pushes of others it has read
   Correction correction;                      ///< of pushes that are applied by themselves
+  std::int32_t rank = 0;                      ///< this rank
+  Replicas replicas;                          ///< which ranks keep replicas of its ranges
+  std::uint64_t* replicated = nullptr;        ///< by range and rank: the version of its replica
   const gpusock::Socket* words_to = nullptr;  ///< as Worker's
   std::uint64_t* spoken = nullptr;            ///< likewise
   std::uint64_t* stop = nullptr;              ///< mapped: the host ends the server
@@ -146,6 +150,9 @@ class ServerLoop {
   }
   __device__ std::uint64_t& read_of_others(unsigned range, int rank) const {
     return s_.read_of_others[range * ranks() + static_cast<unsigned>(rank)];
+  }
+  __device__ std::uint64_t& replicated(unsigned range, int rank) const {
+    return s_.replicated[range * ranks() + static_cast<unsigned>(rank)];
   }
   __device__ void watch(int index, int events) const {
     s_.net.watch(block_, s_.set, at(index).socket, events, static_cast<std::uint64_t>(index));
@@ -252,7 +259,15 @@ class ServerLoop {
   /// Does what a request asks for, once its rows are named.
   __device__ void carry_out(int index) {
     if (at(index).request.is_push()) return begin_push(index);
+    if (at(index).request.kind == RequestKind::replicated) return note_replica(index);
     begin_wait(index);
+  }
+
+  /// A worker has a replica. Others may wait for that.
+  __device__ void note_replica(int index) {
+    const Request request = at(index).request;
+    change([&] { replicated(request.range, at(index).rank) = request.clock; });
+    answer_all(request.range);
   }
 
   /// A pull waits until its clock allows it.
@@ -349,6 +364,7 @@ class ServerLoop {
                       : request.names_rows() ? request.floats <= list.rows_max
                                              : request.floats == range.floats;
     return size && (!request.has_keys() || range.keys.rows != 0) && (range.weights != nullptr || range.floats == 0) &&
+           (!request.is_of_replica() || s_.replicas.keeps(s_.rank, at(index).rank)) &&
            request.clock == clocks(request.range).received[at(index).rank];
   }
 
@@ -359,6 +375,7 @@ class ServerLoop {
   /// The floats of a request's push, or of its answer.
   __device__ codec::MessageRows rows_in(const Request& request) const {
     if (request.has_rows()) return {request.floats, s_.row_floats};
+    if (request.kind == RequestKind::pull_replica) return {1, replica_floats(request.floats)};
     return {1, request.floats};
   }
   /// In how many words the floats of a push are sent.
@@ -514,6 +531,10 @@ class ServerLoop {
   /// Applies the sum of all ranks' pushes of a clock.
   __device__ void apply_all(unsigned range) {
     const OwnedRange& owned = s_.ranges[range];
+    if (owned.before != nullptr) {
+      gpusock::copy(block_, owned.before, owned.weights, replica_floats(owned.floats) * sizeof(float));
+      __syncthreads();
+    }
     for_own_share(owned.floats, [&](std::uint64_t i) {
       float sum = owned.pushed[i];
       for (int rank = 1; rank < s_.ranks; ++rank) {
@@ -543,9 +564,26 @@ class ServerLoop {
     const int reader = at(index).rank;
     const RangeClocks<Clock> range = clocks(request.range);
     const std::uint64_t* const after = request.kind == RequestKind::pull_after ? at(index).after : nullptr;
-    if (range.may_read(reader, request.clock, after)) return begin_answer(index, kNobody);
-    const int lost = range.read_waits_for_lost(reader, request.clock, s_.lost, after);
+    const bool readable = range.may_read(reader, request.clock, after);
+    const auto waits_for = [&](int rank) {
+      const bool keeps = s_.ranges[request.range].before != nullptr && s_.replicas.keeps(s_.rank, rank);
+      return keeps && replicated(request.range, rank) < request.clock;
+    };
+    if (readable && !waits_for_replicas(reader, waits_for)) return begin_answer(index, kNobody);
+    const int lost = readable ? range.first_lost(s_.lost, waits_for)
+                              : range.read_waits_for_lost(reader, request.clock, s_.lost, after);
     if (lost != kNobody) begin_answer(index, lost);
+  }
+
+  /// True if a reader must wait until all ranks that keep replicas have what it is to read: then no rank goes on from
+  /// weights that are lost with their owner. Those that keep one, and the owner, have it themselves.
+  template <class WaitsFor>
+  __device__ bool waits_for_replicas(int reader, WaitsFor waits_for) const {
+    if (reader == s_.rank || s_.replicas.keeps(s_.rank, reader)) return false;
+    for (int rank = 0; rank < s_.ranks; ++rank) {
+      if (waits_for(rank)) return true;
+    }
+    return false;
   }
 
   /// `lost`: the rank to tell of, or kNobody to send the values.

@@ -10,6 +10,7 @@
 #include "param_sync/store/clock/clock.hpp"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/messages.hpp"
+#include "param_sync/store/replicas.hpp"
 #include "param_sync/store/tree.hpp"
 #include "param_sync/update/sgd.hpp"
 #include "param_sync/wire/failure_record.cuh"
@@ -140,6 +141,7 @@ struct Worker {
   StoreTraffic* traffic = nullptr;            ///< by range
   NamedRows* named = nullptr;                 ///< by range
   KeyOwners keys;                             ///< see there
+  Replica* replicas = nullptr;                ///< by range; null: no rank keeps any
   Head* heads = nullptr;                      ///< by connection_of()
   const gpusock::Socket* words_to = nullptr;  ///< by rank: where this rank says last words
   std::uint64_t* spoken = nullptr;            ///< by rank: not 0 once this rank says its last word to it
