@@ -16,7 +16,7 @@ if(GPUSOCK_VERBS)
   list(APPEND gpusock_libraries gpusock_rdma)
 endif()
 if(NOT GPUSOCK_SANITIZE) # there only what tests need is built of it
-  list(APPEND gpusock_libraries param_sync_schedule param_sync_cost param_sync_executor param_sync_bootstrap param_sync_group)
+  list(APPEND gpusock_libraries param_sync_schedule param_sync_cost param_sync_executor param_sync_bootstrap param_sync_membership param_sync_group)
   get_property(headers GLOBAL PROPERTY PARAM_SYNC_API)
   foreach(header IN LISTS headers)
     cmake_path(GET header PARENT_PATH folder)

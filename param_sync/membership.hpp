@@ -1,0 +1,88 @@
+#pragma once
+/// @file How the ranks that are left after a loss agree who goes on: param_sync's public API. Link gpusock::param_sync.
+
+#include "gpusock/gpusock.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace param_sync {
+
+/// One rank of a view.
+struct Member {
+  int id = 0;                 ///< its rank in the first view, 0 to 63; it never changes
+  gpusock::Endpoint meets;    ///< where its Membership listens; it never changes
+  gpusock::Endpoint listens;  ///< where its group listens in this view
+};
+
+/// The ranks that train together. Each view has a number of its own; later views have greater numbers.
+struct View {
+  std::uint64_t number = 0;       ///< the first view has number 1
+  std::vector<Member> members{};  ///< by ascending id; a rank in this view is an index
+};
+
+/// One rank's part in agreements about who goes on.
+///
+/// Each rank listens, and the program tells all ranks where all meet and where all groups listen, as for
+/// Group::connect(). Then all ranks begin the same first view. When an operation has failed, the program ends the
+/// group and calls next(), which returns the next view, the same on all of its members. Then it makes their group:
+///
+///     param_sync::Membership membership(rank);
+///     const auto meets = membership.listen(gpusock::Endpoint::parse("10.0.0.1:0"));
+///     ... // tell all ranks all addresses
+///     membership.begin(first);
+///     ... // train; a rank is lost: end the group
+///     const auto view = membership.next(listens, 10'000'000'000);
+///     ... // make a group of view.members, let it listen at `listens`, and connect it
+///
+/// Safety: views follow each other. A view has more than half of the members of the view before it, or half of them
+/// with the lowest id. So no two parts of a group go on beside each other, whatever messages are late or lost, and a
+/// rank that was left out never comes back. next() returns on each member by itself: a member may still be lost, so
+/// connect the group, and call a barrier before you change anything that lasts. If that fails, call next() again.
+///
+/// The ranks trust each other; other programs that connect are disconnected. Beyond loopback all ranks need the same
+/// GPUSOCK_SECRET. One host thread at a time calls a Membership, but for interrupt().
+class Membership {
+ public:
+  /// `id`: this rank's rank in the first view, 0 to 63. Throws gpusock::Error: (EINVAL) another id, and the errors of
+  /// gpusock::Context.
+  explicit Membership(int id);
+  /// Closes the listener. Ranks that still look for this one then know that it has ended.
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  /// Listens where members meet, and returns the address, with the port that was picked for port 0. Any link that `at`
+  /// names is ignored. Throws gpusock::Error: (EINVAL) it listens already, and what Net::listen() returns.
+  gpusock::Endpoint listen(const gpusock::Endpoint& at);
+
+  /// Enters the first view, the same on all ranks. Its number is 1, or 0 for the same. Throws gpusock::Error (EINVAL):
+  /// a view has begun, listen() was not called, ids do not ascend, this rank is no member, or a member has no address
+  /// where it meets.
+  void begin(View first);
+
+  /// The last view that this rank has entered. No members before begin().
+  const View& view() const;
+
+  /// Agrees on the next view with the members of the last one that can be reached, and enters it. `listens`: where this
+  /// rank's next group listens, or will listen. `patience_ns`: how long this rank waits for each message of another
+  /// one, 1 ms to 1 h. All ranks use the same. It is longer than the time between the calls of the first rank and the
+  /// last one after a loss. A member whose process has ended is left out at once, if its host says so; one that is
+  /// stopped is left out after the patience. The call takes at most 2 * patience_ns * (members + 2).
+  ///
+  /// Throws gpusock::Error: (EINVAL) begin() was not called, or an argument is invalid; (ESTALE) the others have gone
+  /// on without this rank, which can never go on; (EHOSTUNREACH) too few members came; (ETIMEDOUT) members came, and
+  /// did not agree in time; (ECANCELED) after interrupt(); and what sockets return. After EHOSTUNREACH and ETIMEDOUT it
+  /// may be called again.
+  View next(const gpusock::Endpoint& listens, std::uint64_t patience_ns);
+
+  /// Ends next(), now and from now on. Any thread may call it.
+  void interrupt() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace param_sync

@@ -1,0 +1,75 @@
+// Ranks agree in a simulated network. A seed gives the same run again:
+//   GPUSOCK_SEEDS=FIRST..LAST build/host/tests/unit/membership/membership_test --gtest_filter=MembershipSimulation.*
+#include "tests/support/sanitized.hpp"
+#include "tests/unit/membership/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace membership_test {
+namespace {
+
+struct Seeds {
+  std::uint64_t first = 1;
+  std::uint64_t last = gpusock::kThreadSanitized ? 100 : 2'000;
+};
+
+Seeds seeds() {
+  const char* const text = std::getenv("GPUSOCK_SEEDS");
+  if (text == nullptr) return {};
+  char* end = nullptr;
+  Seeds range;
+  range.first = range.last = std::strtoull(text, &end, 10);
+  if (end[0] == '.' && end[1] == '.') range.last = std::strtoull(end + 2, nullptr, 10);
+  return range;
+}
+
+TEST(MembershipSimulation, NoTwoViewsGoOn) {
+  const Seeds range = seeds();
+  std::uint64_t views = 0;
+  for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
+    World world(seed, Fault::none);
+    ASSERT_EQ(world.run(), "") << "seed " << seed << " of " << world.nodes() << " ranks";
+    views += static_cast<std::uint64_t>(world.views()) - 1;
+  }
+  EXPECT_GE(views, range.last - range.first) << "the ranks agree too seldom to show anything";
+}
+
+/// After one loss those that are left go on, if they may: all of them, and soon if the others have ended.
+TEST(MembershipSimulation, ThoseThatAreLeftGoOn) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    World crashed(seed, Fault::none);
+    ASSERT_EQ(crashed.run_calm(seed * 0x9e3779b97f4a7c15u >> 40, false), "") << "seed " << seed;
+    World paused(seed, Fault::none);
+    ASSERT_EQ(paused.run_calm(seed * 0x9e3779b97f4a7c15u >> 40, true), "") << "seed " << seed;
+  }
+}
+
+/// Two coordinators at the same time: one of them sends its callers to the other one.
+TEST(MembershipSimulation, ALateLowestRankIsNotLeftOut) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    ASSERT_EQ(World(seed, Fault::none).run_late(), "") << "seed " << seed;
+  }
+}
+
+/// The first seed with an objection, or 0.
+std::uint64_t found(Fault fault) {
+  for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
+    if (!World(seed, fault).run().empty()) return seed;
+  }
+  return 0;
+}
+
+TEST(MembershipSimulation, FindsFaultsThatArePlanted) {
+  for (const Fault fault : {Fault::no_majority, Fault::any_half, Fault::hides_newer_views, Fault::forgets_undecided,
+                            Fault::enters_at_proposal}) {
+    const std::uint64_t seed = found(fault);
+    EXPECT_NE(seed, 0) << "fault " << static_cast<int>(fault);
+    RecordProperty("seed_of_fault_" + std::to_string(static_cast<int>(fault)), std::to_string(seed));
+  }
+}
+
+}  // namespace
+}  // namespace membership_test
