@@ -20,6 +20,9 @@ constexpr std::uint64_t kLookNs = 1'000'000;  // a part of a greeting wakes no p
 gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
   options.p2p = false;  // not worth it for a few messages
+  options.host_rings.clear();
+  options.ring = gpusock::RingPlacement::host;  // no kernel uses it
+  options.ring_bytes = 32 << 10;                // some messages: those that a slow peer has not read must fit
   options.sockets_max = 8 * kIdsMax;
   options.connections_max = 4 * kIdsMax;  // callers, calls, and other programs that connect
   options.observe.clear();

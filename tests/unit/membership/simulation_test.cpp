@@ -1,5 +1,6 @@
 // Ranks agree in a simulated network. A seed gives the same run again:
-//   GPUSOCK_SEEDS=FIRST..LAST build/host/tests/unit/membership/membership_test --gtest_filter=MembershipSimulation.*
+//   MEMBERSHIP_TEST_SEEDS=FIRST..LAST build/host/tests/unit/membership/membership_test
+//   --gtest_filter=MembershipSimulation.*
 #include "tests/support/sanitized.hpp"
 #include "tests/unit/membership/world.hpp"
 
@@ -17,7 +18,7 @@ struct Seeds {
 };
 
 Seeds seeds() {
-  const char* const text = std::getenv("GPUSOCK_SEEDS");
+  const char* const text = std::getenv("MEMBERSHIP_TEST_SEEDS");
   if (text == nullptr) return {};
   char* end = nullptr;
   Seeds range;
@@ -31,7 +32,7 @@ TEST(MembershipSimulation, NoTwoViewsGoOn) {
   std::uint64_t views = 0;
   for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
     World world(seed, Fault::none);
-    ASSERT_EQ(world.run(), "") << "seed " << seed << " of " << world.nodes() << " ranks";
+    ASSERT_EQ(world.run(), "") << "MEMBERSHIP_TEST_SEEDS=" << seed << " runs it again: " << world.nodes() << " ranks";
     views += static_cast<std::uint64_t>(world.views()) - 1;
   }
   EXPECT_GE(views, range.last - range.first) << "the ranks agree too seldom to show anything";

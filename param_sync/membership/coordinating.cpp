@@ -1,0 +1,187 @@
+// A rank that coordinates: it takes callers, looks for members that it misses, and proposes.
+#include "param_sync/membership/agreement.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace param_sync::membership {
+
+void Agreement::gather(std::uint64_t now) {
+  phase_ = Phase::gathers;
+  until_ = now + patience_ns_;
+  welcome_all(now);
+  if (result_ || phase_ != Phase::gathers) return;
+  probe_missing();
+  propose_if_all_came(now);
+}
+
+/// Tells a rank that the others have gone on without it.
+void Agreement::fence(Talk talk) {
+  Message fenced = message(Kind::fenced);
+  fenced.view = standing_.decided;
+  send(talk, fenced);
+  close(talk);
+}
+
+void Agreement::welcome_all(std::uint64_t now) {
+  std::vector<Talk> talks;
+  for (const auto& [talk, guest] : guests_) {
+    if (!guest.welcomed) talks.push_back(talk);
+  }
+  for (const Talk talk : talks) {
+    if (!welcome(talk, now)) return;
+  }
+}
+
+/// Returns false if this rank no longer gathers.
+bool Agreement::welcome(Talk talk, std::uint64_t now) {
+  Guest& guest = guests_.at(talk);
+  const Message& hello = guest.hello;
+  if (hello.view.number > standing_.decided.number) learn(hello.view);
+  if (!has(standing_.decided.members, hello.from)) {  // it has called before this rank has learned of a newer view
+    fence(talk);
+    guests_.erase(talk);
+    return true;
+  }
+  if (hello.from < self_) {
+    yield_to(hello.from, now);
+    return false;
+  }
+  guest.welcomed = true;
+  send(talk, message(Kind::welcome));
+  return true;
+}
+
+/// A lower rank coordinates, too: the callers are sent there.
+void Agreement::yield_to(int id, std::uint64_t now) {
+  dismiss_guests(static_cast<std::uint32_t>(id));
+  close_probes();
+  gone_ &= ~only(id);
+  call(id, now);
+}
+
+void Agreement::dismiss_guests(std::uint32_t candidate) {
+  for (const auto& [talk, guest] : guests_) {
+    if (guest.hello.from > self_) {
+      Message redirect = message(Kind::redirect);
+      redirect.candidate = candidate;
+      send(talk, redirect);
+    }
+    close(talk);
+  }
+  guests_.clear();
+}
+
+void Agreement::close_probes() {
+  for (const auto& [talk, probe] : probes_) close(talk);
+  probes_.clear();
+}
+
+/// A member that has not called is looked for: its host may say that it has ended, and a higher rank that coordinates
+/// hears that this rank is there.
+void Agreement::probe_missing() {
+  const Ids missing = standing_.decided.members & ~came() & ~gone_;
+  for (int id = lowest(missing); id < kIdsMax; id = next_after(missing, id)) {
+    const bool probed = std::any_of(probes_.begin(), probes_.end(),
+                                    [&](const auto& one) { return one.second.to == id; });
+    if (!probed) probes_[open(id)] = {id};
+  }
+}
+
+void Agreement::propose_if_all_came(std::uint64_t now) {
+  if (phase_ != Phase::gathers || result_) return;
+  if (now >= until_ || contains(came(), standing_.decided.members & ~gone_)) propose(now);
+}
+
+/// True if a rank says that it has acknowledged the proposal.
+bool Agreement::holds(int id, const Outline& proposal) const {
+  const std::vector<Outline>* held = &standing_.undecided;
+  for (const auto& [talk, guest] : guests_) {
+    if (guest.hello.from == id && id != self_) held = &guest.hello.undecided;
+  }
+  return std::find(held->begin(), held->end(), proposal) != held->end();
+}
+
+/// The newer proposals that some of `members` have acknowledged and that may be decided. One whose member does not hold
+/// it is void, if this member acknowledges what is proposed now: since its hello it has acknowledged nothing else, and
+/// from then on it acknowledges only greater numbers.
+std::vector<Outline> Agreement::find_undecided(Ids members) const {
+  std::vector<Outline> all = standing_.undecided;
+  for (const auto& [talk, guest] : guests_) {
+    if (has(members, guest.hello.from))
+      all.insert(all.end(), guest.hello.undecided.begin(), guest.hello.undecided.end());
+  }
+  std::erase_if(all, [&](const Outline& one) {
+    if (one.number <= standing_.decided.number) return true;
+    const Ids asked = one.members & members;
+    for (int id = lowest(asked); id < kIdsMax; id = next_after(asked, id)) {
+      if (!holds(id, one)) return true;
+    }
+    return false;
+  });
+  return all;
+}
+
+void Agreement::propose(std::uint64_t now) {
+  const Ids members = came() & standing_.decided.members;
+  Message proposal = message(Kind::proposal);
+  proposal.base = standing_.decided;
+  std::vector<Outline> needed = find_undecided(members);
+  needed.insert(needed.begin(), standing_.decided);
+  for (const Outline& view : needed) {
+    if (rules_.may_decide(members, view.members)) continue;
+    return finish(Outcome::too_few, view, members & view.members);
+  }
+
+  std::uint64_t highest = std::max(standing_.highest, standing_.decided.number);
+  std::map<int, gpusock::ResolvedEndpoint> listens{{self_, listens_}};
+  for (auto& [talk, guest] : guests_) {
+    highest = std::max({highest, guest.hello.highest, guest.hello.view.number});
+    if (has(members, guest.hello.from)) listens[guest.hello.from] = guest.hello.listens.front();
+  }
+  proposed_ = {number_after(highest, self_), members};
+  proposed_listens_.clear();
+  for (const auto& [id, at] : listens) proposed_listens_.push_back(at);
+  standing_.highest = proposed_.number;
+  standing_.undecided.push_back(proposed_);
+
+  phase_ = Phase::proposes;
+  until_ = now + patience_ns_;
+  proposal.view = proposed_;
+  proposal.listens = proposed_listens_;
+  for (auto& [talk, guest] : guests_) {
+    guest.acknowledged = false;
+    if (has(members, guest.hello.from)) send(talk, proposal);
+  }
+  decide_if_all_acknowledged();
+}
+
+void Agreement::decide_if_all_acknowledged() {
+  Ids acknowledged = only(self_);
+  for (const auto& [talk, guest] : guests_) {
+    if (guest.acknowledged) acknowledged |= only(guest.hello.from);
+  }
+  if (!contains(acknowledged, proposed_.members)) return;
+  Message commit = message(Kind::commit);
+  commit.view = proposed_;
+  for (const auto& [talk, guest] : guests_) {
+    if (guest.acknowledged) send(talk, commit);
+  }
+  finish(Outcome::entered, proposed_);
+  result_->listens = proposed_listens_;
+}
+
+/// Only this rank could have decided the proposal, so it is void. Until `until` it waits for a member that has left: it
+/// may call again, if only its connection was lost. Ranks that have come meanwhile take part in the next proposal.
+void Agreement::give_proposal_up(std::uint64_t now, std::uint64_t until) {
+  std::erase(standing_.undecided, proposed_);
+  phase_ = Phase::gathers;
+  until_ = until;
+  for (auto& [talk, guest] : guests_) guest.welcomed = false;  // so that they wait longer
+  welcome_all(now);
+  if (phase_ != Phase::gathers) return;
+  probe_missing();
+  propose_if_all_came(now);
+}
+
+}  // namespace param_sync::membership
