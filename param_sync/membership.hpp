@@ -37,9 +37,10 @@ struct View {
 ///     ... // make a group of view.members, let it listen at `listens`, and connect it
 ///
 /// Safety: views follow each other. A view has more than half of the members of the view before it, or half of them
-/// with the lowest id. So no two parts of a group go on beside each other, whatever messages are late or lost, and a
-/// rank that was left out never comes back. next() returns on each member by itself: a member may still be lost, so
-/// connect the group, and call a barrier before you change anything that lasts. If that fails, call next() again.
+/// with the lowest id. So no two parts of a group go on beside each other, whatever messages are late or lost. A rank
+/// that was left out of a view never comes back, once all members have entered that view. next() returns on each member
+/// by itself: a member may still be lost, so connect the group, and call a barrier before you change anything that
+/// lasts. If that fails, call next() again.
 ///
 /// The ranks trust each other; other programs that connect are disconnected. Beyond loopback all ranks need the same
 /// GPUSOCK_SECRET. One host thread at a time calls a Membership, but for interrupt().
