@@ -37,7 +37,7 @@ struct Options {
   std::string listen, join, schedule = "strads", json_file;
   bool in_process = true;  // ranks are threads of this process
   lasso::Shape shape;
-  std::uint64_t updates = 20'000;
+  std::uint64_t updates = 20'000, redraw_after = 0, redraw_seed = 2;
   double l1 = 0.1, dependence = 0.1, priority_min = 0.03, target = 0;
   bool operator==(const Options&) const = default;
 };
@@ -148,6 +148,8 @@ lasso::Outcome run_scheduler(const Options& options, gpusock::Context& context, 
   own.l1 = static_cast<float>(options.l1 * lasso::l1_max(problem));
   own.target = options.target;
   own.updates_max = options.updates;
+  own.redraw_after = options.redraw_after;
+  own.redraw_seed = options.redraw_seed;
   own.weights = weights.data();
   own.rounds = rounds.data();
   own.coordinates = coordinates.data();
@@ -216,6 +218,12 @@ std::string problem_of(const Options& options) {
   }
   if (options.ranks > shape.samples) return "--ranks: each one needs a sample";
   if (options.parallel > shape.features) return "--parallel is more than --features";
+  if (options.redraw_after == 0 && options.redraw_seed != Options{}.redraw_seed) {
+    return "--redraw-seed goes with --redraw-after: say after how many updates";
+  }
+  if (options.redraw_after != 0 && options.schedule == "serial") {
+    return "--redraw-after: --schedule serial draws no sets; take another one";
+  }
   Options of_rank;
   of_rank.join = options.join, of_rank.timeout_s = options.timeout_s;
   if (!options.join.empty() && !(options == of_rank)) {
@@ -251,6 +259,12 @@ int main(int argc, char** argv) {
   arguments.number("--group-features", options.shape.group_features, "Features of a group", 1u, 1u << 20);
   arguments.number("--correlation", options.shape.correlation, "Of two features of a group", 0.0f, 1.0f);
   arguments.number("--seed", options.shape.seed, "Of samples and sets", std::uint64_t{0}, ~std::uint64_t{0});
+  arguments.number(
+      "--redraw-after", options.redraw_after,
+      "After so many updates, sets are drawn with --redraw-seed: the same run so far, another future; 0: never",
+      std::uint64_t{0}, std::uint64_t{1} << 24);
+  arguments.number("--redraw-seed", options.redraw_seed, "Of sets after --redraw-after", std::uint64_t{0},
+                   ~std::uint64_t{0});
   arguments.json(options.json_file, "All rounds: the objective, and the updates of coordinates before");
   arguments.number("--timeout-s", options.timeout_s, "Seconds for ranks to come, and for each round", 1u, 3600u);
   arguments.check([&] { return problem_of(options); });

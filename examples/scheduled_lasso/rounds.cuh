@@ -24,8 +24,10 @@ struct Leader {
   std::uint32_t ranks = 0;
   std::uint64_t timeout_ns = 0;  ///< of a round
   float l1 = 0;
-  double target = 0;              ///< an objective that is low enough
-  std::uint64_t updates_max = 0;  ///< as many, or a few more: the last set is complete
+  double target = 0;               ///< an objective that is low enough
+  std::uint64_t updates_max = 0;   ///< as many, or a few more: the last set is complete
+  std::uint64_t redraw_after = 0;  ///< after so many updates, redraw_seed draws the sets; 0: never
+  std::uint64_t redraw_seed = 0;
   float* weights = nullptr;
   Round* rounds = nullptr;                ///< updates_max + 1
   std::uint32_t* coordinates = nullptr;   ///< updates_max + kSetMax: all sets, one after the other
@@ -85,7 +87,12 @@ __global__ void lead(Leader own) {
   std::uint64_t updates = 0;
   std::uint32_t rank = 0;
   int error = 0;
+  bool is_redrawn = own.redraw_after == 0;
   for (std::uint64_t round = 0;; ++round) {
+    if (is_leader && !is_redrawn && updates >= own.redraw_after) {
+      *own.scheduler.state = own.redraw_seed;
+      is_redrawn = true;
+    }
     schedule(block, own.scheduler, set);
     const auto until = gpusock::Deadline::after_ns(own.timeout_ns);
     const auto count = static_cast<std::uint32_t>(set.count);

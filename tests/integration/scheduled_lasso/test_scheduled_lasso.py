@@ -137,6 +137,18 @@ class ScheduledLasso(unittest.TestCase):
             for number, objective in ((0, outcome.objectives[0]), (-1, outcome.objectives[-1])):
                 self.assertAlmostEqual(found["objectives"][number] / objective, 1, delta=1e-6)
 
+    def test_a_run_may_have_another_future(self):
+        """Sets are drawn by another seed from the first round on that begins after so many updates; before it, nothing differs."""
+        as_it_was = json.loads(self.run_with("--json").stdout)
+        round_ = len(as_it_was["updates"]) // 2
+        futures = [json.loads(self.run_with("--redraw-after", as_it_was["updates"][round_], "--redraw-seed", seed, "--json").stdout) for seed in (3, 4)]
+        for future in futures:
+            for what in ("objectives", "updates"):
+                self.assertEqual(future[what][:round_ + 1], as_it_was[what][:round_ + 1])
+            self.assertNotEqual(future["objectives"][round_ + 1:], as_it_was["objectives"][round_ + 1:])
+        self.assertNotEqual(futures[0], futures[1])
+        self.assertEqual(self.run_with("--redraw-after", 10**6).stdout, self.run_with().stdout)
+
     def test_any_number_of_ranks_has_the_same_optimum(self):
         for ranks in (1, 3):
             self.assertLess(abs(self.outcome("--ranks", ranks).objectives[-1] / self.optimum() - 1), 1e-3)
@@ -183,6 +195,7 @@ class ScheduledLasso(unittest.TestCase):
     def test_misuse_is_refused(self):
         for options, said in ((("--ranks", 0), "--ranks"), (("--schedule", "none"), "--schedule"), (("--groups", 4), "are more than --features"),
                               (("--parallel", 65), "--parallel"), (("--priority-min", 0), "--priority-min"),
+                              (("--redraw-seed", 3), "--redraw-seed goes with --redraw-after"), (("--redraw-after", 9, "--schedule", "serial"), "draws no sets"),
                               (("--join", "127.0.0.1:1"), "--join goes with --timeout-s alone"), (("--listen", "nowhere"), "nowhere")):
             done = self.run_with(*options)
             self.assertEqual((done.returncode, done.stdout), (2, ""), options)
