@@ -1,5 +1,6 @@
 """Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and that of the build; with --share without what takes long."""
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -13,6 +14,7 @@ sys.path.insert(0, str(FOLDER))
 import completion  # noqa: E402
 import forecast  # noqa: E402
 import fusion  # noqa: E402
+import naming  # noqa: E402
 import prediction  # noqa: E402
 import study  # noqa: E402
 import techniques  # noqa: E402
@@ -157,11 +159,53 @@ class Studies(unittest.TestCase):
         self.assertLess(10 * row["most"], row["unchanged_most"])
 
     def test_forecasts_are_fitted_to_what_they_are(self):
-        self.assertAlmostEqual(forecast.forecast([5 * 0.9 ** i for i in range(20)], 6, 1)(10), 5 * 0.9 ** 29)
-        self.assertAlmostEqual(forecast.forecast([0.99 ** (i * i) for i in range(20)], 10, 2)(3), 0.99 ** (22 * 22))
+        exponential, roots = ([5 * math.exp(-0.1 * place(i)) for i in range(1, 31)] for place in (float, math.sqrt))
+        self.assertAlmostEqual(forecast.forecast(exponential, "line", 6)(10), 5 * math.exp(-4))
+        self.assertAlmostEqual(forecast.forecast([0.99 ** (i * i) for i in range(20)], "parabola", 10)(3), 0.99 ** (22 * 22))
+        self.assertAlmostEqual(forecast.forecast(exponential, "from the last", 5)(10), 5 * math.exp(-4))
+        self.assertAlmostEqual(forecast.forecast(roots, "from the last, over roots", 5)(19), 5 * math.exp(-0.7))
+        self.assertAlmostEqual(forecast.forecast([2.0] * 20 + [1.0], "from the last", 1e-3)(2), 0.25)  # only the last fall counts
         self.assertEqual(forecast.above([5, 3, 2, 1], 1, 1), [4, 2])
         found = forecast.errors([2.0] * (forecast.SEEN + forecast.AHEAD), None)
         self.assertEqual(found, {ahead: [0] for ahead in range(1, forecast.AHEAD + 1)})
+
+    def test_bands_are_made_of_what_was_seen(self):
+        """So they do not hold for what is unlike it."""
+        seen = [2.0 + i % 2 for i in range(forecast.SEEN)]
+        alike, other = ([differs <= may * 1.01 for may, differs in forecast.bands(seen + after, ("from the last", 1e6))] for after in ([2.0 + i % 2 for i in range(forecast.AHEAD)], [9.0] * forecast.AHEAD))
+        self.assertEqual((sum(alike), sum(other)), (forecast.AHEAD, 0))
+
+    def test_futures_are_judged_by_their_median(self):
+        curve = [math.exp(-0.1 * i) for i in range(forecast.SEEN + forecast.AHEAD)]
+        ahead = curve[forecast.SEEN:]
+        drawn = [ahead, [2 * one for one in ahead], ahead, [3 * one for one in ahead], [one / 2 for one in ahead]]
+        self.assertEqual(forecast.of_futures([curve], ("line", 6), [{forecast.SEEN: drawn}]), {"predictions": forecast.AHEAD, "fitted": 1, "known": 1})
+        self.assertEqual(forecast.of_futures([curve], ("line", 6), [{forecast.SEEN: drawn[3:4]}])["known"], 0)
+        self.assertIsNone(forecast.of_futures([curve], ("line", 6), [{}]))
+
+    def test_fifty_iterations_name_a_schedule(self):
+        found = self.results_of("naming")
+        chosen, fastest = (min(found, key=lambda row: row[what]["median"] or math.inf) for what in ("predicted", "measured"))
+        self.assertEqual((chosen["way"], fastest["way"]), ("strads", "strads"))
+        self.assertLess(chosen["measured"]["median"], 1.3 * fastest["measured"]["median"])
+        for row in found:
+            if row["was_seen"]:
+                self.assertAlmostEqual(row["predicted"]["median"] / row["measured"]["median"], 1, delta=0.3, msg=row)
+        self.assertEqual([row["size"] for row in found if not row["was_seen"]], [8, 8, 8])
+
+    def test_rounds_are_predicted_from_what_was_seen(self):
+        def result(size, rate, rounds=2000):
+            updates = [size * i for i in range(rounds)]
+            return {"objectives": [1 + math.exp(-rate * math.sqrt(one / naming.UPDATES)) for one in updates], "updates": updates}
+
+        runs = {size: result(size, 0.5) for size in (1, 2, 4)}  # near enough after (log(0.02) / 0.5)^2 = 61.2 iterations, whatever the size
+        self.assertEqual(naming.iterations_to(naming.TARGET, naming.seen_iterations(runs[2], 1)[0]), 62)
+        found = naming.predicted_rounds({size: {what: of[:1 + naming.SEEN * naming.UPDATES // size] for what, of in run.items()} for size, run in ((1, result(1, 0.5, 4000)), (2, runs[2]))}, 4, 1)
+        for size in (1, 2, 4):
+            self.assertAlmostEqual(found[size], 62 * naming.UPDATES / size)
+        grown = {"objectives": [2, 1.5, None], "updates": [0, 4, 8]}
+        self.assertEqual(naming.predicted_rounds({2: runs[2], 4: grown}, 8, 1), {2: 62 * naming.UPDATES / 2, 4: None, 8: None})
+        self.assertEqual([naming.measured_rounds(one, 1) for one in (grown, {"objectives": [2, 1.02], "updates": [0, 4]})], [None, 1])
 
     @long
     def test_cohorts_answer_more_requests(self):
