@@ -48,6 +48,7 @@ constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
 constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
+constexpr std::uint64_t kTileBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr std::uint64_t kPublishStepsMax = 1'000'000'000;
@@ -216,6 +217,13 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              "model is in host memory, and layers are copied from there before kernels use them (GeePS)",
              1, kPoolBytesMax)
       .shown_default("the whole model is in device memory");
+  arguments
+      .bytes(
+          "--tile", config.tile_bytes,
+          "Fully connected layers with more weights use them in tiles of at most so many bytes, each for all samples "
+          "of the batch, so that it stays in a cache; results are the same bit for bit",
+          kBandBytesMin, kTileBytesMax)
+      .shown_default("layers are not cut");
   arguments.flag("--no-priority", texts.no_priority,
                  "Sends what is ready, and not first what the next forward pass needs first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
@@ -546,6 +554,7 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (config.device_pool_bytes != 0) {
     arguments.insert(arguments.end(), {"--device-pool", std::to_string(config.device_pool_bytes)});
   }
+  if (config.tile_bytes != 0) arguments.insert(arguments.end(), {"--tile", std::to_string(config.tile_bytes)});
   if (!config.history_file.empty()) arguments.insert(arguments.end(), {"--history", config.history_file});
   return arguments;
 }

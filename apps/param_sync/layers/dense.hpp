@@ -10,7 +10,7 @@
 #include "gpusock/types.hpp"
 
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
-#include "layers/tile.cuh"
+#include "layers/bands.cuh"
 #endif
 
 #include <algorithm>
@@ -32,6 +32,7 @@ struct Dense {
   std::uint32_t outputs = 0;
   Activation activation = Activation::none;
   std::uint32_t tiles_per_block = 1;  ///< row tiles of the gradient that a block computes
+  std::uint64_t band_bytes = 0;       ///< of weights (--tile); 0: products are not cut
 
   static Dense of(std::uint32_t inputs, std::uint32_t outputs, Activation activation) {
     constexpr std::uint32_t kTilesWanted = kComputeThreads;  // for each block
@@ -65,8 +66,13 @@ struct Dense {
   GPUSOCK_FN Range block_range(std::uint32_t block) const {
     return {tile_row(block * tiles_per_block) * outputs, tile_row((block + 1) * tiles_per_block) * outputs};
   }
-  unsigned forward_blocks(std::uint32_t batch) const { return compute_blocks(batch, outputs); }
-  unsigned backward_blocks(std::uint32_t batch) const { return compute_blocks(batch, inputs); }
+  GPUSOCK_FN Bands forward_bands() const { return Bands::of(band_bytes, inputs, outputs); }
+  /// Above a layer that pools, sums cannot be passed on where the errors will be: slopes are there.
+  GPUSOCK_FN Bands backward_bands(const Sums& below) const {
+    return Bands::of(below.pool == 1 ? band_bytes : 0, outputs, inputs);
+  }
+  unsigned forward_blocks(std::uint32_t batch) const { return forward_bands().blocks(batch); }
+  unsigned backward_blocks(std::uint32_t batch) const { return backward_bands({}).blocks(batch); }
 
   std::uint32_t sum_count() const { return outputs; }
   Sums sums() const { return {activation}; }
@@ -79,15 +85,19 @@ struct Dense {
 /// Computes the outputs of a batch from input[batch][inputs].
 __device__ inline void forward(const Dense& layer, const float* parameters, const float* input, std::uint32_t batch,
                                LayerOutput output) {
-  const std::uint32_t tiles = tile_count(batch, layer.outputs);
-  for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
-    const TileBounds at = tile_bounds(t, batch, layer.outputs);
-    const Float4 bias = load4(parameters + std::size_t{layer.inputs} * layer.outputs + at.column, 1, at.columns);
+  for_product_tiles(layer.forward_bands(), batch, [&](const TileBounds& at, const Steps& steps) {
     Float4 sum[kTileRows];
+    if (steps.are_first()) {
+      const Float4 bias = load4(parameters + std::size_t{layer.inputs} * layer.outputs + at.column, 1, at.columns);
 #pragma unroll
-    for (std::uint32_t r = 0; r < kTileRows; ++r) sum[r] = bias;
-    multiply_tile(sum, {input + std::size_t{at.row} * layer.inputs, layer.inputs, 1},
-                  {parameters + at.column, layer.outputs, 1}, layer.inputs, at.rows, at.columns);
+      for (std::uint32_t r = 0; r < kTileRows; ++r) sum[r] = bias;
+    } else {
+      read_passed(output.values, layer.outputs, at, sum);
+    }
+    multiply_tile(sum, {input + std::size_t{at.row} * layer.inputs + steps.begin, layer.inputs, 1},
+                  {parameters + std::size_t{steps.begin} * layer.outputs + at.column, layer.outputs, 1}, steps.count(),
+                  at.rows, at.columns);
+    if (!steps.are_last) return pass_on(sum, layer.outputs, at, output.values);
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
@@ -95,19 +105,19 @@ __device__ inline void forward(const Dense& layer, const float* parameters, cons
         output.values[i] = activate(layer.activation, sum[r].column[c]);
       }
     }
-  }
+  });
 }
 
 /// Computes the gradient with respect to the sums of the layer below, of which `input` was made.
 __device__ inline void backward_input(const Dense& layer, const float* parameters, const float* delta,
                                       const float* input, std::uint32_t batch, const Sums& below, float* input_delta) {
-  const std::uint32_t tiles = tile_count(batch, layer.inputs);
-  for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x) {
-    const TileBounds at = tile_bounds(t, batch, layer.inputs);
+  for_product_tiles(layer.backward_bands(below), batch, [&](const TileBounds& at, const Steps& steps) {
     Float4 sum[kTileRows] = {};
-    multiply_tile(sum, {delta + std::size_t{at.row} * layer.outputs, layer.outputs, 1},
-                  {parameters + std::size_t{at.column} * layer.outputs, 1, layer.outputs}, layer.outputs, at.rows,
-                  at.columns);
+    if (!steps.are_first()) read_passed(input_delta, layer.inputs, at, sum);
+    multiply_tile(sum, {delta + std::size_t{at.row} * layer.outputs + steps.begin, layer.outputs, 1},
+                  {parameters + std::size_t{at.column} * layer.outputs + steps.begin, 1, layer.outputs}, steps.count(),
+                  at.rows, at.columns);
+    if (!steps.are_last) return pass_on(sum, layer.inputs, at, input_delta);
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {
@@ -115,7 +125,7 @@ __device__ inline void backward_input(const Dense& layer, const float* parameter
         below.backward(i, input[i], sum[r].column[c], input_delta);
       }
     }
-  }
+  });
 }
 
 /// A tile of a layer's gradient. The gradient has one row for each input, and a last row for the biases.

@@ -88,6 +88,19 @@ struct Layer {
   Sums sums() const {
     return std::visit([](const auto& of) { return of.sums(); }, kind);
   }
+  /// Bands of weights in a panel of the product that makes its outputs: 1 unless --tile cuts it.
+  std::uint32_t bands() const {
+    const auto* const dense = std::get_if<Dense>(&kind);
+    return dense == nullptr ? 1 : dense->forward_bands().count();
+  }
+  /// Sums that a step with so many samples passes on from band to band. `below`: the layer below; null for the first
+  /// one, whose inputs have no errors.
+  std::uint64_t passed_sums(std::uint32_t batch, const Layer* below) const {
+    const auto* const dense = std::get_if<Dense>(&kind);
+    if (dense == nullptr) return 0;
+    const std::uint64_t of_errors = below == nullptr ? 0 : dense->backward_bands(below->sums()).passed(batch);
+    return dense->forward_bands().passed(batch) + of_errors;
+  }
   bool has_factors() const {
     return std::visit([](const auto& of) { return of.kHasFactors; }, kind);
   }

@@ -11,7 +11,9 @@
 
 namespace param_sync {
 
-std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample) {
+namespace {
+
+std::vector<AnyLayer> uncut_layers_of(const Config& config, const SampleShape& sample) {
   if (config.model == kLenet) {
     return lenet(sample.rows, sample.columns, sample.classes, config.batch_norm != kNoBatchNorm,
                  config.batch_norm == kBatchNormAll);
@@ -20,6 +22,16 @@ std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample)
   widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
   widths.push_back(sample.classes);
   return perceptron(widths);
+}
+
+}  // namespace
+
+std::vector<AnyLayer> layers_of(const Config& config, const SampleShape& sample) {
+  std::vector<AnyLayer> layers = uncut_layers_of(config, sample);
+  for (AnyLayer& layer : layers) {
+    if (Dense* const dense = std::get_if<Dense>(&layer)) dense->band_bytes = config.tile_bytes;
+  }
+  return layers;
 }
 
 Layout layout_of(const Config& config, const SampleShape& sample, int nodes) {

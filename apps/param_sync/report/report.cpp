@@ -182,6 +182,15 @@ double share_of_steps(const RunReport& run, std::vector<std::uint64_t> NodeRepor
   return all == 0 ? 0 : spent / all;
 }
 
+/// Bytes of sums that a step of a node passes on between bands of weights: each sum is written, and read again.
+std::uint64_t passed_bytes(const RunReport& run) {
+  std::uint64_t sums = 0;
+  for (int i = 0; i < run.layout.size(); ++i) {
+    sums += run.layout[i].passed_sums(run.config.batch, i == 0 ? nullptr : &run.layout[i - 1]);
+  }
+  return 2 * sizeof(float) * sums;
+}
+
 /// Says what a pool has cost; empty without one.
 std::string pool_line(const RunReport& run) {
   if (run.config.device_pool_bytes == 0) return "";
@@ -338,6 +347,7 @@ nlohmann::json RunReport::json() const {
                       {"inputs", layout[i].inputs()},
                       {"outputs", layout[i].outputs()},
                       {"parameters", layout[i].parameters()},
+                      {"bands", layout[i].bands()},
                       {"pushed_bytes", traffic.pushed_bytes},
                       {"pulled_bytes", traffic.pulled_bytes},
                       {"published_bytes", traffic.published_bytes},
@@ -345,6 +355,8 @@ nlohmann::json RunReport::json() const {
                       {"scheme", has_schemes(config) ? chosen.scheme : ""},
                       {"why", has_schemes(config) ? chosen.why : ""}});
   }
+  nlohmann::json tile;  // null if layers are not cut
+  if (config.tile_bytes != 0) tile = {{"bytes", config.tile_bytes}, {"passed_bytes_per_step", passed_bytes(*this)}};
   nlohmann::json node_reports = nlohmann::json::array();
   for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
   const NodeReport& first = nodes.front();
@@ -380,6 +392,7 @@ nlohmann::json RunReport::json() const {
           {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},
           {"budget_bytes", config.budget_bytes},
           {"budget_order", config.budget_bytes == 0 ? "" : config.budget_order},
+          {"tile", tile},
           {"device_pool", config.device_pool_bytes == 0 ? nlohmann::json() : pool},
           {"first_step", first.first_step},
           {"steps", first.steps},

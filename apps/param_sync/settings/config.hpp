@@ -58,6 +58,7 @@ struct Config {
   bool stale_lr = false;         ///< owners divide late pushes by their lag
   float delay_compensation = 0;  ///< see Correction::compensation
   std::uint64_t device_pool_bytes = 0;  ///< with a store: limit of weights and gradients (plan/pool_plan.hpp); 0: none
+  std::uint64_t tile_bytes = 0;  ///< fully connected layers use so many bytes of weights at a time (Bands); 0: all
   ExchangePrices prices;
   bool measures_prices = false;          ///< before anything else
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers go together, up to so many bytes

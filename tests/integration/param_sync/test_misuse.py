@@ -36,6 +36,7 @@ class Misuse(unittest.TestCase):
             self.refused("is neither measured nor five numbers", "--scheme", "auto", "--prices", prices)
         for prices in ("0,0,1e9,1e9,1e-9", "1e300,0,1,1,1", "1e999,0,1,1,1", "0,0,1,1,nan"):
             self.refused("the first two numbers are from 0 to 1e+12, the last three from 0.001 to 1e+12", "--scheme", "auto", "--prices", prices)
+        self.refused("--tile: Value 1023 not in range 1024 to", "--tile", 1023)
         self.refused("--fuse", "--scheme", "ps", "--fuse", "2G")
         self.refused("--credits is for --scheme ps and ps:even", "--scheme", "ring", "--credits", 1)
         self.refused("--credits 4: of --nodes 4 only 3 send", "--scheme", "ps", "--credits", 4)

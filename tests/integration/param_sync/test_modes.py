@@ -11,7 +11,7 @@ import unittest
 import unittest.mock
 
 import support
-from support import DEVICE, LAYERS_OF_SMALL, LINKS_BETWEEN_PROCESSES, SANITIZED, SCHEMES, SMALL, needs_processes, results, run, start
+from support import DEVICE, ENDLESS, LAYERS_OF_SMALL, LINKS_BETWEEN_PROCESSES, SANITIZED, SCHEMES, SMALL, kill_with_nodes, needs_processes, node_processes, results, run, start
 
 # Their sums are in the order of ranks, for any number of nodes; as those of ps:even, the default.
 OTHERS_IN_RANK_ORDER = ("chain", "ps", "mesh", "byteps")
@@ -58,6 +58,32 @@ class Modes(unittest.TestCase):
             reference = self.weights(nodes, "--serial")
             for link in ("p2p", "tcp"):
                 self.assertEqual(self.weights(nodes, "--in-process", "--link", link), reference, f"{nodes} nodes, {link}")
+
+    def test_layers_in_tiles_equal_serial(self):
+        """In tiles smaller than a row of weights (300 floats), in larger ones, and in one larger than all layers."""
+        wide = (*SMALL, "--hidden", "300,40", "--epochs", 1, "--limit", 100, "--nodes", 2)
+        whole = results(*wide, "--serial")
+        self.assertEqual((whole["tile"], [layer["bands"] for layer in whole["layers"]]), (None, [1, 1, 1]))
+        for tile, bands, passed in (("1K", [36, 50, 1], 10 * (300 * 35 + 40 * 49 + 300 * 39)), ("8K", [5, 6, 1], 10 * (300 * 4 + 40 * 5 + 300 * 4)), ("1M", [1, 1, 1], 0)):
+            ways = (("--serial",), ("--in-process",), ("--in-process", "--scheme", "ring,sfb,adam-fc"), ("--in-process", "--sync", "bsp"), ("--in-process", "--sync", "bsp", "--device-pool", "100K"))
+            for way in ways[1:] if SANITIZED else ways:
+                report = results(*wide, *way, "--tile", tile)
+                self.assertEqual([report[what] for what in ("weights_hash", "losses", "accuracies")], [whole[what] for what in ("weights_hash", "losses", "accuracies")], (tile, way))
+                self.assertEqual([layer["bands"] for layer in report["layers"]], bands, tile)
+                self.assertEqual(report["tile"], {"bytes": {"1K": 1024, "8K": 8192, "1M": 1 << 20}[tile], "passed_bytes_per_step": 8 * passed})
+
+    @needs_processes
+    def test_processes_know_the_tile(self):
+        """Which their results do not show: they have the same bits."""
+        cluster = start(*ENDLESS, "--nodes", 2, "--tile", "2K")
+        try:
+            commands = [pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in node_processes(cluster).values()]
+        finally:
+            kill_with_nodes(cluster)
+            cluster.communicate()
+        self.assertTrue(commands)
+        for words in commands:
+            self.assertEqual(words[words.index("--tile") + 1], "2048")
 
     @unittest.skipIf(SANITIZED, "nine nodes take long")
     def test_many_nodes_in_process_equal_serial(self):

@@ -215,6 +215,37 @@ TEST_P(ModelKernels, AreTheSameBitForBitOnEveryRun) {
   EXPECT_EQ(first.loss, second.loss);
 }
 
+/// The problem with fully connected layers that are cut into bands of at most so many bytes.
+Problem cut(Problem problem, std::uint64_t bytes) {
+  for (Layer& layer : problem.layout.layers) {
+    if (Dense* const dense = std::get_if<Dense>(&layer.kind)) dense->band_bytes = bytes;
+  }
+  return problem;
+}
+
+TEST_P(ModelKernels, HaveTheSameBitsIfLayersAreCut) {
+  const Problem whole(GetParam());
+  const KernelResult wanted = run_kernels(whole);
+  for (const std::uint64_t bytes : {kBandBytesMin, std::uint64_t{2000}, std::uint64_t{1} << 40}) {
+    const KernelResult got = run_kernels(cut(whole, bytes));
+    EXPECT_EQ(got.outputs, wanted.outputs) << bytes;
+    EXPECT_EQ(got.gradient, wanted.gradient) << bytes;
+    EXPECT_EQ(got.score.loss, wanted.score.loss) << bytes;
+  }
+}
+
+/// What a step passes on, layer by layer: outputs of 784 x 128 in bands of 2 rows of weights, errors of 128 x 64 in
+/// bands of 2 columns; above a layer that pools, none.
+TEST(CutLayers, SayWhatTheyPassOn) {
+  const Layout layout = cut(Problem({{784, 128, 64, 10}, 5}), kBandBytesMin).layout;
+  EXPECT_EQ(layout[0].bands(), 392u);
+  EXPECT_EQ(layout[0].passed_sums(5, nullptr), 5u * 128 * 391);
+  EXPECT_EQ(layout[1].passed_sums(5, &layout[0]), 5u * 64 * 31 + 5u * 128 * 31);
+  const Layout pooled = cut(Problem(lenet_of(12, 13, 5)), kBandBytesMin).layout;
+  EXPECT_EQ(pooled[0].bands(), 1u);
+  EXPECT_EQ(pooled[2].passed_sums(5, &pooled[1]), pooled[2].passed_sums(5, nullptr));
+}
+
 // Widths and batches around the tile (8 rows, 4 columns) and the block, and the default model's.
 INSTANTIATE_TEST_SUITE_P(Shapes, ModelKernels,
                          ::testing::Values(Case{{784, 128, 64, 10}, 64}, Case{{16, 8, 4}, 8}, Case{{17, 9, 5}, 9},
