@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
             "sparse_regression": "examples/sparse_regression"}  # in a build
 # Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.

@@ -18,6 +18,7 @@ import naming  # noqa: E402
 import prediction  # noqa: E402
 import study  # noqa: E402
 import techniques  # noqa: E402
+import tiles  # noqa: E402
 
 
 def long(test):
@@ -225,6 +226,29 @@ class Studies(unittest.TestCase):
         at = {(row["fuse"], row["overhead_us"]): row["efficiency"] for row in self.results_of("fusion")}
         for overhead in fusion.OVERHEADS:
             self.assertGreater(at["4M", overhead], max(at["none", overhead], at["256M", overhead]))
+
+    def test_tiles_pass_on_what_they_cut_and_change_no_bit(self):
+        def passed(steps, columns):
+            """Sums of a product that a step passes on: a block has 256 columns."""
+            height = size // (4 * min(columns, 256))
+            return 0 if 4 * steps * columns <= size else tiles.BATCH * columns * (-(-steps // height) - 1)
+
+        found = {row["tile"]: row for row in self.results_of("tiles")["rows"]}
+        for name, bands in (("4K", 256), ("128K", 8)):
+            size = tiles.bytes_of(name)
+            sums = passed(tiles.INPUTS, 1024) + 2 * passed(1024, 1024) + passed(1024, 2) + passed(2, 1024)
+            self.assertEqual((found[name]["bands"], found[name]["passed_bytes"]), (bands, 8 * sums))
+            self.assertTrue(found[name]["same_weights"])
+        self.assertEqual((found[None]["bands"], found[None]["passed_bytes"]), (1, 0))
+
+    def test_caches_are_those_of_a_core(self):
+        for index, about in enumerate((("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "1024K"), ("3", "Unified", "32M"))):
+            folder = self.results / f"index{index}"
+            folder.mkdir()
+            for what, text in zip(("level", "type", "size"), about):
+                (folder / what).write_text(text + "\n")
+        self.assertEqual(tiles.caches(self.results), {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
+        self.assertEqual(tiles.caches(self.results / "none"), {})
 
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
