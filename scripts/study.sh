@@ -1,4 +1,4 @@
-# ./run study NAME|all: trains in many ways, draws a picture, and writes a page that says what it shows (studies/).
+# ./run study NAME|all: trains in many ways, draws a picture, and writes a page that says what it shows (studies/). NAME --from FILE: draws what an earlier run has found, and builds nothing.
 . scripts/packages.sh
 
 main() {
@@ -11,7 +11,7 @@ main() {
   local programs
   programs=$(python3 -B studies/study.py --programs "$1") || return
   read -ra programs <<<"$programs"
-  build host "${programs[@]}"
+  [[ " $* " == *" --from "* ]] || build host "${programs[@]}"
   mkdir -p out/studies
   python3 -B studies/study.py "$root/build/host" out/studies "$@"
 }

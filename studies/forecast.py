@@ -7,6 +7,7 @@ from study import line, table
 
 TITLE = "Fifty iterations say how trainings go on, but for a Lasso of few weights: chance decides there, and error bars say so"
 PROGRAMS = ("matrix_completion", "scheduled_lasso", "sparse_regression")
+CONTEXT = "Three examples on the CPU device, a Lasso twice, each from its first 50 iterations on; nothing depends on time; 5 seeds, of which nothing was chosen"
 ASSUMES = ("Three examples. `matrix_completion`: the RMSE of the ratings to test after each of 150 epochs, learning rate 0.002. `sparse_regression`: the objective of each of 200 steps, learning rate 100. `scheduled_lasso`: the mean objective of each ten rounds, "
            "with few weights that are not 0 (`--l1 0.1`) and with many (`--l1 0.01`). Objectives are those above the optimum, which a long run has found: without it, predictions would be far nearer than 10 %, and say nothing. "
            "They end where a 1,000th (few weights) or a 100th (many) of the optimum, or 0.00002 (sparse regression), are left. "

@@ -7,6 +7,7 @@ from study import COLOURS, median, table
 
 TITLE = "Fifty iterations of a Lasso name a schedule that is near the best; of slow ones they predict too many rounds"
 PROGRAMS = ("scheduled_lasso",)
+CONTEXT = "Lasso, coordinate descent by 2 ranks; nothing depends on time; medians of 3 seeds, bars: least to most"
 ASSUMES = ("The example `scheduled_lasso`, 1,000 samples and 500 features, with many weights that are not 0 (`--l1 0.01`); other settings are those of the study `scheduling`. An iteration is 60 updates of coordinates, whatever the size of sets, and 50 of them are seen. "
            "The target is 2 % above the optimum, which 120,000 scheduled updates have found. The objective above the optimum goes on from the last one, over the square root of iterations (as in the study `forecast`, half-life 12). "
            "Rounds are iterations times 60, by the updates of a round. For the largest sets, of which nothing is seen, both are Ernest's x + y log(size) + z size without a negative number, fitted to the smaller sizes. "

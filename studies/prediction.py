@@ -3,9 +3,11 @@ import itertools
 import math
 import statistics
 
-from study import COLOURS, median, table
+from stragglers import SYNCS
+from study import COLOURS, median, note, table
 
 TITLE = "Fifty iterations say how a training goes on, and a few nodes say which way is the fastest on more"
+CONTEXT = "Fashion-MNIST, perceptron (128 and 64 hidden), 1 to 16 nodes; virtual time; medians of 3 seeds, bars: least to most; numbers: nodes"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 16 samples a step and node, learning rate 0.05 without momentum, four epochs; virtual time, in which half of each step is a random time with an exponential distribution. "
            "An iteration is 2048 samples of all nodes together, and its loss the mean over them. The loss after i iterations is taken to be a + b / i^c, whose numbers are fitted to what was seen (Hemingway fits more features by lasso). "
            "A step's time is taken to be x + y log(nodes) + z nodes, with no negative number (Ernest's model, for as many samples a node). The largest number of nodes is predicted from the smaller ones alone: its loss is that of a line over log(nodes). "
@@ -149,16 +151,34 @@ def page(lab, found):
     rows = [(row["way"], row["measured"]["median"], min(row["measured"]["all"]), max(row["measured"]["all"]), row["predicted"]["median"], min(row["predicted"]["all"]), max(row["predicted"]["all"]),
              0 if row["was_seen"] else 1) for row in shown]
     ways = list(dict.fromkeys(row["way"] for row in shown))
-    points = [f"data using (strcol(1) eq '{way}' ? $2 : NaN):5:3:4:6:7 with xyerrorbars lw 1.5 pt {5 + 2 * i} lc rgb '{COLOURS[i]}' title '{way}'" for i, way in enumerate(ways)]
-    points.append("data using ($8 == 1 ? $2 : NaN):5 with points pt 6 ps 2.5 lc rgb 'black' title 'nodes not seen'")
-    points.append("x with lines dt 3 lc rgb 'black' title 'as predicted'")
-    lab.plot("set logscale xy\nset xrange [300:4000]\nset yrange [300:4000]\nset xlabel 'measured time to the target loss (steps of one node)'\nset ylabel 'predicted from 50 iterations (steps of one node)'\nplot " + ", \\\n     ".join(points) + "\n",
-             ["way", "measured", "least", "most", "predicted", "least", "most", "unseen"], rows)
+    points = [f"data using (strcol(1) eq '{way}' ? $2 : NaN):5:3:4:6:7 with xyerrorbars lw 1.5 pt {(7, 4, 9)[i]} ps 1.3 lc rgb '{COLOURS[i]}' title '{way}: {SYNCS[way]}'" for i, way in enumerate(ways)]
+    unseen = max(row["nodes"] for row in found)
+    points.append(f"data using ($8 == 1 ? $2 : NaN):5 with points pt 6 ps 3 lw 1.5 lc rgb 'black' title '{unseen} nodes, predicted from {min(row['nodes'] for row in found)} to {max(row['nodes'] for row in found if row['was_seen'])}'")
+    points.append("x with lines lw 1.5 dt (2,5) lc rgb 'black' title 'predicted = measured'")
+    chosen, fastest = (min(shown, key=lambda row: row[what]["median"]) for what in ("predicted", "measured"))
+    lab.plot(numbers(shown) + (note(f"  {fastest['way']} on {fastest['nodes']} nodes: the fastest,\\n  as was predicted", 1.3 * fastest["measured"]["median"], fastest["predicted"]["median"]) if chosen is fastest else "")
+             + "set logscale xy\nset xrange [300:4000]\nset yrange [250:4000]\nset xtics (300, 500, 1000, 2000, 3000)\nset ytics (300, 500, 1000, 2000, 3000)\n"
+             f"set xlabel 'measured time to a training loss of {TARGET} (mean steps)'\nset ylabel 'the time predicted from 50 iterations (mean steps)'\nplot " + ", \\\n     ".join(points) + "\n",
+             ["way", "measured", "least", "most", "predicted", "least", "most", "unseen"], rows, legend=3)
     ahead = table(["way", "nodes", "an iteration: median", "nine of ten", "mean of ten: median", "nine of ten", "if nothing changed"],
                   [[row["way"], row["nodes"], percent(row["single"]["median"]), percent(row["single"]["most"]), percent(row["together"]["median"]), percent(row["together"]["most"]), percent(row["unchanged"]["most"])] for row in found])
     target = table(["way", "nodes", "seen", "predicted", "measured"], [[row["way"], row["nodes"], "yes" if row["was_seen"] else "no",
                                                                        *(None if row[what]["median"] is None else round(row[what]["median"]) for what in ("predicted", "measured"))] for row in found])
-    chosen, fastest = (min(shown, key=lambda row: row[what]["median"]) for what in ("predicted", "measured"))
     return (f"Each point is a way to train on so many nodes. Up is what the first {SEEN} iterations have predicted for the time to the target loss, to the right what it took; circles are numbers of nodes of which nothing was seen. Bars are the least and the most of the seeds.\n\n"
             f"Predicted to be the fastest: {chosen['way']} on {chosen['nodes']} nodes, which took {chosen['measured']['median']:.0f} steps of time. The fastest was {fastest['way']} on {fastest['nodes']} nodes, with {fastest['measured']['median']:.0f}.\n\n{target}\n\n"
             f"How far the predictions of the next {AHEAD} iterations are off, whenever {SEEN} or more were seen. The last column says by how much the mean of ten is off if it is taken to be that of the last ten seen.\n\n{ahead}")
+
+
+def numbers(shown):
+    """The nodes of each point, beside it; of points that lie on each other, once."""
+    texts, places = "", {}
+    for row in shown:
+        places.setdefault((row["nodes"], round(row["measured"]["median"]), round(row["predicted"]["median"])), []).append(row["way"])
+    ways = list(dict.fromkeys(row["way"] for row in shown))
+    for (nodes, measured, predicted), of_place in places.items():
+        below, far = ways.index(of_place[0]) == 0, 1 if nodes < shown[-1]["nodes"] else 2  # beyond the circle
+        if len(of_place) > 1:
+            texts += note(f"{nodes} (all {len(of_place)} ways)", measured, f"{0.86 * predicted:.0f}", "center")
+        else:
+            texts += note(str(nodes), f"{measured * (1.035 if below else 1 / 1.035) ** far:.0f}", f"{predicted * (1 / 1.07 if below else 1.07) ** far:.0f}", "left" if below else "right")
+    return texts

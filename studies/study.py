@@ -2,9 +2,11 @@
 """Runs a study: many short trainings, a picture, and a page that says what it shows.
 
 study.py BUILD RESULTS NAME [--quick], where BUILD is the folder of the build and NAME is a study, or all; without arguments it lists the studies.
+study.py BUILD RESULTS NAME --from FILE draws the picture and writes the page of raw results that were kept (results.json of an earlier run). It runs no training.
 study.py --programs NAME: which programs it needs. --quick: few and short trainings, for tests.
 RESULTS/NAME gets page.md, picture.svg, and the raw results; RESULTS/index.md has all studies whose results are there.
-A study is a module of this folder with TITLE, ASSUMES, run(lab) and page(lab, results), and with PROGRAMS if it runs others than param_sync. To add one, write the module and add its name to STUDIES.
+A study is a module of this folder with TITLE, CONTEXT, ASSUMES, run(lab) and page(lab, results), and with PROGRAMS if it runs others than param_sync. To add one, write the module and add its name to STUDIES.
+A picture must be understood without its page. CONTEXT is the small line above it: the problem, the nodes, whether time is real or virtual, and what a point is.
 """
 import concurrent.futures
 import gzip
@@ -21,8 +23,8 @@ import tempfile
 STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
             "sparse_regression": "examples/sparse_regression"}  # in a build
-# Lines differ in dashes and points, not in colours alone, and no colour is light: pictures are read in black and white, too.
-COLOURS = ("#000000", "#4477aa", "#aa3377", "#228833", "#cc6677", "#997700", "#332288", "#117733", "#882255")
+# Pictures are read in black and white, too. Two lines with the same dashes differ in luminance by a tenth at least, no mark is drawn twice, and every second mark is open. No colour is light.
+COLOURS = ("#000000", "#d9731a", "#1f2f9c", "#2f9150", "#a82f4a", "#3d0f4d", "#3d94c9", "#6b3a12", "#8a8a8a")
 POINTS = (7, 4, 9, 12, 5, 6, 11, 8, 13)
 DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 
@@ -30,8 +32,8 @@ DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 class Lab:
     """What studies run trainings with. Results of equal settings are equal on every machine of one kind, but those that a study says are not."""
 
-    def __init__(self, build, folder, quick):
-        self.build, self.folder, self.quick = pathlib.Path(build), folder, quick
+    def __init__(self, build, folder, quick, context):
+        self.build, self.folder, self.quick, self.context = pathlib.Path(build), folder, quick, context
         self.seeds = (1,) if quick else (1, 2, 3)
         self.length = ("--epochs", 1, "--limit", 15360) if quick else ("--epochs", 2)  # of a training
 
@@ -73,12 +75,23 @@ class Lab:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             return dict(zip(settings, pool.map(self.simulate, settings.values())))
 
-    def plot(self, script, columns, rows):
-        """Draws the picture with gnuplot, whose $data has the columns."""
+    def plot(self, script, columns, rows, panels=None, legend=0):
+        """Draws the picture with gnuplot, whose `data` has the columns, under the study's CONTEXT. `panels`: rows and columns of plots, if there are several. `legend`: how many rows a legend below the plots has; 0: it is elsewhere."""
         table = "\n".join("\t".join("nan" if value is None else str(value) for value in row) for row in rows)
         (self.folder / "data.tsv").write_text("# " + "\t".join(columns) + "\n" + table + "\n")
-        head = f"set terminal svg size 900,520 dynamic background rgb 'white' font ',14'\nset output '{self.folder}/picture.svg'\nset grid\nset key outside right\n"
-        (self.folder / "picture.gp").write_text(head + f"data = '{self.folder}/data.tsv'\n" + script)
+        height = 720 if panels and not panels.startswith("1,") else 520
+        bottom, top, between = (80 + 24 * legend) / height, 1 - 65 / height, 105 / height
+        key = "outside right"
+        if legend:
+            longest = max(map(len, re.findall(r"title '([^']*)'", script)), default=0)  # gnuplot takes texts to be a sixth longer than they are
+            key = f"at screen 0.5,0.02 bottom center vertical Left reverse samplen 3 width {-(longest // 6)} maxrows {legend}"
+        head = (f"set terminal svg size 900,{height} dynamic background rgb 'white' font ',14'\nset output '{self.folder}/picture.svg'\ndata = '{self.folder}/data.tsv'\n"
+                f"set grid\nset style textbox opaque noborder margins 0.4,0.4\nset key {key} font ',12'\n")
+        if panels:
+            head += f"set multiplot layout {panels} margins 0.11,0.97,{bottom:.3f},{top:.3f} spacing 0.12,{between:.3f} title \"{self.context}\" font ',12'\n"
+        else:
+            head += f"set label \"{self.context}\" at screen 0.5,0.955 center font ',12'\nset tmargin 3\n" + (f"set bmargin at screen {bottom:.3f}\n" if legend else "")
+        (self.folder / "picture.gp").write_text(head + script + ("unset multiplot\n" if panels else ""))
         subprocess.run(["gnuplot", self.folder / "picture.gp"], check=True)
 
 
@@ -92,10 +105,19 @@ def unpacked(folder):
     return ("--data", folder) if packed else ()
 
 
+def style(number):
+    """Dashes, mark and colour of a line. `number`: which one, from 0; no other has its dashes and mark."""
+    return f"lw 2 dt {DASHES[number % len(DASHES)]} pt {POINTS[number % len(POINTS)]} lc rgb '{COLOURS[number % len(COLOURS)]}'"
+
+
 def line(number, every=1):
-    """How a picture draws a line. `number`: which one, from 0; no other has its dashes and points. `every`: so many values have one point."""
-    return (f"with linespoints lw 2 dt {DASHES[number % len(DASHES)]} pt {POINTS[number % len(POINTS)]} pi {every} "
-            f"lc rgb '{COLOURS[number % len(COLOURS)]}'")
+    """How a picture draws a line. `number`: as style(). `every`: so many values have one mark."""
+    return f"with linespoints {style(number)} pi {every}"
+
+
+def note(text, x, y, how="left"):
+    """A text in a plot, in gnuplot's units: what a line is, or why it ends."""
+    return f"set label \"{text}\" at {x},{y} {how} front boxed font ',12'\n"
 
 
 def steps_to(losses, target, window=50):
@@ -122,13 +144,13 @@ def table(head, rows):
     return "\n".join("| " + " | ".join("never" if cell is None else str(cell) for cell in line) + " |" for line in lines)
 
 
-def make(name, build, results, quick):
-    """Runs a study, and writes its page and the index."""
+def make(name, build, results, quick, kept=None):
+    """Runs a study, and writes its page and the index. `kept`: raw results of an earlier run, instead of a run."""
     study = importlib.import_module(name)
     folder = results / name
     folder.mkdir(parents=True, exist_ok=True)
-    lab = Lab(build, folder, quick)
-    found = study.run(lab)
+    lab = Lab(build, folder, quick, study.CONTEXT)
+    found = study.run(lab) if kept is None else kept
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     page = (f"# {study.TITLE}\n\n![{study.TITLE}](picture.svg)\n\n{study.page(lab, found)}\n\n"
             f"**Assumptions.** {study.ASSUMES}\n\n**To repeat:** `./run study {name}`. Raw results: `results.json`, `data.tsv`.\n")
@@ -140,9 +162,22 @@ def make(name, build, results, quick):
     print(f"== {folder}/page.md; all: {results}/index.md")
 
 
+def kept_results(file):
+    """Raw results of an earlier run."""
+    try:
+        return json.loads(pathlib.Path(file).read_text())
+    except (OSError, ValueError) as error:
+        sys.exit(f"study: {file} has no raw results: {error}; take the results.json of an earlier run, or a file of docs/measurements")
+
+
 def main(arguments):
     quick = "--quick" in arguments
     arguments = [argument for argument in arguments if argument != "--quick"]
+    file = None
+    if "--from" in arguments[:-1]:
+        at = arguments.index("--from")
+        file = arguments[at + 1]
+        del arguments[at:at + 2]
     if not arguments:
         for name in STUDIES:
             print(f"{name:<12}{importlib.import_module(name).TITLE}")
@@ -150,7 +185,7 @@ def main(arguments):
     asks = arguments[0] == "--programs"
     others = arguments[1 if asks else 2:]
     if not others:
-        print("study: usage: study.py BUILD RESULTS NAME [--quick], or study.py --programs NAME; without arguments it lists the studies", file=sys.stderr)
+        print("study: usage: study.py BUILD RESULTS NAME [--quick | --from FILE], or study.py --programs NAME; without arguments it lists the studies", file=sys.stderr)
         return 2
     names = STUDIES if others == ["all"] else others
     if len(others) > 1 or names[0] not in STUDIES:
@@ -159,8 +194,12 @@ def main(arguments):
     if asks:
         print(*sorted({program for name in names for program in getattr(importlib.import_module(name), "PROGRAMS", ("param_sync",))}))
         return 0
+    if file and len(names) > 1:
+        print("study: --from FILE has the results of one study: name it instead of all", file=sys.stderr)
+        return 2
+    kept = kept_results(file) if file else None
     for name in names:
-        make(name, arguments[0], pathlib.Path(arguments[1]).resolve(), quick)
+        make(name, arguments[0], pathlib.Path(arguments[1]).resolve(), quick, kept)
     return 0
 
 

@@ -8,6 +8,7 @@ import tempfile
 from study import line, table
 
 TITLE = "A layer larger than the last cache computes faster in tiles of its weights, and slower in very small ones"
+CONTEXT = "One node, CPU device, batches of 64; a layer of 64 MiB of weights; fastest step of 3 runs by turns"
 ASSUMES = ("One node on the CPU device, batches of 64 random samples, `param_sync --tile`. Each net has a layer of 64 MiB of weights between two small ones. The picture has the time of that layer's outputs (`--trace`), the table also that of a whole step, gradients and update included, which tiles leave as they are. A block computes 256 columns of a layer, so a "
            "tile is at most as large as the weights of these. Sizes take turns. A time is that of the fastest step of all turns, as in others other programs had a core; bars go up to the run whose fastest step was the slowest. Ratios are to the time without tiles. "
            "Times are those of one machine, on which other programs ran, and of a CPU. Weights are the same bit for bit with all tiles, which the study checks.")

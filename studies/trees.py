@@ -1,10 +1,12 @@
 """Weights that nodes pass on by trees, as SplitStream's (Castro et al., SOSP 2003) pass on streams: what their age costs."""
-from study import line, median, table
+from study import line, median, note, style, table
 
 TITLE = "Weights that nodes pass on cost what their mean staleness costs, not their greatest"
+CONTEXT = "Fashion-MNIST, perceptron (128 and 64 hidden), 16 nodes, two epochs; virtual time; medians of 3 seeds; numbers: age of the oldest weights (steps)"
 ASSUMES = ("Fashion-MNIST, the demo's net (128 and 64 hidden), 16 nodes with 16 samples a step each, learning rate 0.05 without momentum, two epochs. Every node owns a 16th of each layer. "
            "With `tree:D` a node has some of the weights a step late and others D steps; with `pipeline:D` all are D steps old. Medians of three seeds.")
 NODES = 16
+NAMES = {"tree": "passed on in a tree", "pipeline": "all D steps old"}
 WAYS = {"tree": (1, 2, 3, 4, 15), "pipeline": (1, 2, 3, 4, 6, 8)}
 
 
@@ -35,8 +37,14 @@ def page(lab, found):
     ways = list(dict.fromkeys(row["way"] for row in found))
     by_staleness = sorted(found, key=lambda row: row["mean_staleness"])
     rows = [(round(row["mean_staleness"], 3), *(row["test_loss"] if row["way"] == way else None for way in ways)) for row in by_staleness]
-    points = [f"data using 1:{2 + i} {line(i)} title '{way}'" for i, way in enumerate(ways)]
-    lab.plot("set datafile missing 'nan'\nset xlabel 'mean staleness (steps)'\nset ylabel 'test loss (nats) after the training'\nset yrange [0.4:*]\nplot " + ", \\\n     ".join(points) + "\n",
+    points = [f"data using 1:{2 + i} with {'points' if way == 'tree' else 'linespoints'} {style(i)} ps 1.4 title '{NAMES[way]}'" for i, way in enumerate(ways)]
+    trees = [row for row in by_staleness if row["way"] == "tree"]
+    points += [f"'-' using 1:2 with lines lw {1.5 if dotted else 2} dt {'(2,6)' if dotted else 1} lc rgb 'black' notitle" for dotted in (False, True)]
+    parts = [trees[:-1], trees[-2:]]
+    inline = "".join("".join(f"{row['mean_staleness']:.3f} {row['test_loss']:.4f}\n" for row in part) + "e\n" for part in parts)
+    notes = "".join(note(f"{row['depth']} (chain)" if row["copies"] == 1 else str(row["depth"]), f"{row['mean_staleness'] + 0.05:.3f}", f"{row['test_loss'] - 0.011:.4f}") if row["way"] == "tree" else
+                    note(str(row["depth"]), f"{row['mean_staleness'] - 0.05:.3f}", f"{row['test_loss'] + 0.011:.4f}", "right") for row in found)
+    lab.plot(notes + "set datafile missing 'nan'\nset key inside left top\nset xlabel 'mean staleness (steps)'\nset ylabel 'test loss (nats) after the training'\nset xrange [0.5:8.5]\nset yrange [0.4:0.7]\nplot " + ", \\\n     ".join(points) + "\n" + inline,
              ["mean_staleness", *ways], rows)
     shown = table(["way", "copies that an owner sends", "mean staleness", "most", "test loss", "accuracy"],
                   [[f"{row['way']}:{row['depth']}", row["copies"], round(row["mean_staleness"], 2), row["staleness"], row["test_loss"] and round(row["test_loss"], 3), f"{100 * row['accuracy']:.1f} %"] for row in found])

@@ -1,4 +1,5 @@
 """Studies: a page, a picture and raw results, and what each one claims. Run by ctest with the folder of the studies and that of the build; with --share without what takes long."""
+import importlib
 import json
 import math
 import pathlib
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 import xml.dom.minidom
 
+DOCS = pathlib.Path(sys.argv[1]).parent / "docs"
 FOLDER, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(FOLDER))
 import completion  # noqa: E402
@@ -16,6 +18,7 @@ import forecast  # noqa: E402
 import fusion  # noqa: E402
 import naming  # noqa: E402
 import prediction  # noqa: E402
+import scheduling  # noqa: E402
 import study  # noqa: E402
 import techniques  # noqa: E402
 import tiles  # noqa: E402
@@ -45,7 +48,9 @@ class Studies(unittest.TestCase):
         for part in ("](picture.svg)", "**Assumptions.**", f"./run study {name}"):
             self.assertIn(part, page)
         texts = {text.firstChild.data for text in xml.dom.minidom.parse(str(made / "picture.svg")).getElementsByTagName("tspan") if text.firstChild}
-        self.assertTrue(any("(" in text for text in texts), texts)  # axes with units
+        context = importlib.import_module(name).CONTEXT
+        self.assertIn(context, texts)
+        self.assertTrue(any("(" in text for text in texts - {context}), texts)  # axes with units
         self.assert_read_in_black_and_white((made / "picture.gp").read_text())
         self.assertIn(f"[{name}]({name}/page.md)", (self.results / "index.md").read_text())
         return json.loads((made / "results.json").read_text())
@@ -55,6 +60,54 @@ class Studies(unittest.TestCase):
         for plot in picture.split("\nplot ")[1:]:
             drawn = [tuple((re.findall(rf" {what} (\S+)", line) or [""])[0] for what in ("dt", "pt")) for line in plot.splitlines() if " title " in line]
             self.assertEqual(len(set(drawn)), len(drawn), plot)
+
+    def test_lines_differ_in_grey(self):
+        """Those with the same dashes in luminance, all in marks, and neighbours in a mark that is filled or open."""
+        luminances = [sum(share * int(colour[at:at + 2], 16) / 255 for share, at in ((0.299, 1), (0.587, 3), (0.114, 5))) for colour in study.COLOURS]
+        self.assertLess(max(luminances), 0.6)
+        self.assertEqual(len(set(study.POINTS)), len(study.COLOURS))
+        for one, luminance in enumerate(luminances):
+            for other in range(one + len(study.DASHES), len(luminances), len(study.DASHES)):
+                self.assertGreater(abs(luminance - luminances[other]), 0.1, (one, other))
+        filled = [point in (5, 7, 9, 11, 13) for point in study.POINTS]  # gnuplot's
+        self.assertEqual(filled, [number % 2 == 0 for number in range(len(filled))])
+
+    def test_tables_of_the_docs_are_those_of_the_raw_results(self):
+        text = (DOCS / "studies.md").read_text()
+        for name in study.STUDIES:
+            with self.subTest(name):
+                module = importlib.import_module(name)
+                *_, newest = sorted((DOCS / "measurements").glob(f"*-studies/{name}.json"))
+                lab = study.Lab(BUILD, self.results, False, module.CONTEXT)
+                lab.plot = lambda *_, **__: None
+                rows = [line for line in module.page(lab, json.loads(newest.read_text())).split("\n") if line.startswith("|")]
+                self.assertGreater(len(rows), 4)
+                self.assertEqual([row for row in rows if row not in text], [])
+
+    def test_results_that_were_kept_are_drawn_again(self):
+        """Without a build, and equal results give an equal picture."""
+        kept = DOCS / "measurements/2026-11-27-studies/fusion.json"
+        pictures = []
+        for _ in range(2):
+            done = self.run_study(self.results / "no build", self.results, "fusion", "--from", kept)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            pictures.append((self.results / "fusion/picture.svg").read_text())
+        self.assertEqual(*pictures)
+        self.assertIn("| 4M | 84.6 % (best) |", (self.results / "fusion/page.md").read_text())
+        self.assertEqual(json.loads((self.results / "fusion/results.json").read_text()), json.loads(kept.read_text()))
+        for file in (self.results / "missing", __file__):
+            done = self.run_study(BUILD, self.results, "fusion", "--from", file)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(f"study: {file} has no raw results: ", done.stderr)
+        done = self.run_study(BUILD, self.results, "all", "--from", kept)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("has the results of one study", done.stderr)
+
+    def test_places_of_the_objective(self):
+        """Of a run that has ended: its last objective."""
+        self.assertEqual([scheduling.gap([3, 2], number, 2) for number in (0, 1, 5)], [0.5, 0, 0])
+        curve = scheduling.curve([({"objectives": [4, 2]}, 2), ({"objectives": [4, 3, 2]}, 2), ({"objectives": [None] * 3}, 2)])
+        self.assertEqual(curve, [(0, 1.0), (1, 0.5), (2, 0.0)])
 
     @long
     def test_staleness_costs_steps_and_momentum_more(self):
