@@ -144,8 +144,8 @@ def page(lab, found):
         return f"{100 * value:.3g} %"
 
     rows = [(ahead + 1, *(round(100 * value, 3) for row in found for value in row["by_ahead"][ahead])) for ahead in range(AHEAD)]
-    lines = [f"data using 1:{2 + 2 * i + kind} {line(2 * i + kind)} title '{row['workload']}{', unchanged' if kind else ''}'" for i, row in enumerate(found) for kind in (0, 1)]
-    lab.plot("set key font ',11'\nset logscale y\nset xrange [1:10]\nset xlabel 'predicted ahead (iterations)'\nset ylabel 'nine of ten errors are less (%)'\nplot " + ", \\\n     ".join([*lines, "10 with lines dt 3 lc rgb 'black' title '10 %'"]) + "\n",
+    lines = [f"data using 1:{2 + 2 * i + kind} {line(2 * i + kind)} title '{row['workload']}{', taken as unchanged' if kind else ''}'" for i, row in enumerate(found) for kind in (0, 1)]
+    lab.plot("set key font ',11'\nset logscale y\nset xrange [1:10]\nset xlabel 'predicted ahead (iterations)'\nset ylabel 'error of the predicted loss (%): nine of ten are less'\nplot " + ", \\\n     ".join([*lines, "10 with lines dt 3 lc rgb 'black' title 'goal: 10 %'"]) + "\n",
              ["ahead", *(f"{row['workload']}{kind}" for row in found for kind in ("", "_unchanged"))], rows)
     shown = table(["workload", "form", "median error", "nine of ten", "within 10 %", "nine of ten, if nothing changed", "bands: half-width (median)", "hold"],
                   [[row["workload"], f"{row['form'][0]}, {row['form'][1]}", percent(row["median"]), percent(row["most"]), percent(row["within_tenth"]), percent(row["unchanged_most"]),

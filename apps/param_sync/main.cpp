@@ -64,6 +64,11 @@ int run(param_sync::Config config) {
   }
   if (config.serial) return run_serial(config);
   if (!config.in_process && config.shares_gpu(param_sync::device_name())) {
+    if (config.replicas > 1) {
+      throw gpusock::program::Misuse(
+          "--replicas is for nodes that may be lost apart, and those of one GPU run in one process: start each node on "
+          "a GPU of its own, with --rank and --peers or by a launcher");
+    }
     gpusock::program::print_now(
         fmt::format("{} nodes on one GPU run in one process, as with --in-process: processes would take turns there\n",
                     config.nodes));

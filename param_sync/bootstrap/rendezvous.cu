@@ -51,6 +51,20 @@ Rendezvous::Rendezvous(std::string at, int rank, int size, std::uint64_t timeout
   size_ = size;
 }
 
+Rendezvous::Rendezvous(const Endpoint& at)
+    : context_(options()), net_(context_.net()), deadline_(Deadline::now()) {
+  socket_ = net_.listen(gpusock::this_thread(), at.with_link(gpusock::LinkKind::automatic), kRanksMax);
+  at_ = at.host_port();
+  if (socket_ < 0) fail_to_open("cannot wait for other ranks at " + at_, true, at);
+  net_.getsockname(socket_, local_);
+  at_ = local_.host_port();
+}
+
+void Rendezvous::host(int size, std::uint64_t timeout_ns) {
+  size_ = size;
+  deadline_ = Deadline::after_ns(timeout_ns);
+}
+
 void Rendezvous::interrupt() noexcept {
   interrupted_ = true;
   context_.cancel();
@@ -84,7 +98,7 @@ Endpoint Rendezvous::look_up() const {
 }
 
 Endpoint Rendezvous::where_to_listen() {
-  rank_ == 0 ? open() : reach();
+  if (socket_ < 0) rank_ == 0 ? open() : reach();
   // With a secret a rank listens on all its addresses: the name of rank 0's host may mean loopback on that host, and
   // only there.
   return context_.options().secret.empty() ? moved({}, local_) : everywhere(local_);

@@ -16,6 +16,14 @@ class Rendezvous : public Bootstrap {
   /// `at` is the HOST:PORT at which rank 0 waits for the others.
   Rendezvous(std::string at, int rank, int size, std::uint64_t timeout_ns);
 
+  /// Waits for others as rank 0 from now on, though it is not known yet how many come: host() says that. Port 0 picks a
+  /// port. Throws gpusock::Error if it cannot listen.
+  explicit Rendezvous(const gpusock::Endpoint& at);
+  /// Where it waits for others.
+  const gpusock::Endpoint& where() const { return local_; }
+  /// From here on it is rank 0 of `size` ranks, and exchange_addresses() may take so long.
+  void host(int size, std::uint64_t timeout_ns);
+
   gpusock::Endpoint where_to_listen() override;
   std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) override;
   void interrupt() noexcept override;

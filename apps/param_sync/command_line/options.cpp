@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <utility>
@@ -35,6 +36,8 @@ struct Texts {
   std::string hidden = kHiddenNotGiven;
   std::string peers;
   std::string prices;
+  std::string lost;
+  std::string fail_at;
   bool no_priority = false;
   bool no_error_feedback = false;
   bool no_overlap = false;
@@ -82,6 +85,50 @@ std::string problem_of(Read read, const std::string& text) {
 /// Says what is wrong with --sync; empty if nothing is.
 std::string sync_problem(const std::string& text) {
   return text.empty() ? "'' is no clock: take bsp, ssp:S, async or every:X" : problem_of(sync_of, text);
+}
+
+/// Reads numbers of steps with commas. Throws gpusock::Error (EINVAL).
+std::vector<std::uint64_t> lost_from(const std::string& text) {
+  std::vector<std::uint64_t> after;
+  for (const std::string& step : split(text)) {
+    const char* const end = step.data() + step.size();
+    const auto read = std::from_chars(step.data(), end, after.emplace_back());
+    if (read.ec == std::errc() && read.ptr == end) continue;
+    throw gpusock::Error::with_cause(EINVAL, "'" + text + "' is no list of steps, as 57 or 57,80");
+  }
+  return after;
+}
+
+/// Reads "RANK@STEP:PHASE", or several with commas. Throws gpusock::Error (EINVAL).
+std::vector<FailAt> fail_at_from(const std::string& text) {
+  std::vector<FailAt> all;
+  for (const std::string& one : split(text)) {
+    const char* const end = one.data() + one.size();
+    FailAt& at = all.emplace_back();
+    const auto rank = std::from_chars(one.data(), end, at.rank);
+    const bool has_rank = rank.ec == std::errc() && rank.ptr != end && *rank.ptr == '@' && at.rank >= 0;
+    const auto step = std::from_chars(has_rank ? rank.ptr + 1 : end, end, at.step);
+    const bool has_step = step.ec == std::errc() && step.ptr != end && *step.ptr == ':';
+    const auto* const phase = std::find(std::begin(kFailPhases), std::end(kFailPhases),
+                                        std::string_view(has_step ? step.ptr + 1 : end, end));
+    if (!has_step || phase == std::end(kFailPhases)) {
+      throw gpusock::Error::with_cause(EINVAL,
+                                       fmt::format("'{}' is not RANK@STEP:PHASE, as 2@57:push; PHASE is one of {}", one,
+                                                   fmt::join(kFailPhases, ", ")));
+    }
+    at.phase = static_cast<FailPhase>(phase - std::begin(kFailPhases));
+  }
+  return all;
+}
+
+/// RANK@STEP:PHASE of each, with commas.
+std::string fail_at_text(const std::vector<FailAt>& all) {
+  std::string text;
+  for (const FailAt& at : all) {
+    text += fmt::format("{}{}@{}:{}", text.empty() ? "" : ",", at.rank, at.step,
+                        kFailPhases[static_cast<std::size_t>(at.phase)]);
+  }
+  return text;
 }
 
 /// Says what is wrong with --publish; empty if nothing is. An unknown host is no misuse.
@@ -183,6 +230,12 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
   arguments
+      .number("--replicas", config.replicas,
+              "With --sync bsp: so many nodes have each weight, and training goes on when up to one less are lost at a "
+              "time. One that is silent for --timeout is lost",
+              1, kNodesMax)
+      .shown_default("1: a lost node ends the training");
+  arguments
       .text("--outer", config.outer,
             "With --sync every:X or streaming:X,T: nesterov, or nesterov:LR,MOMENTUM, takes the nodes' mean change as "
             "the gradient of an "
@@ -242,6 +295,19 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
             "rank takes F times as long), or both with a comma")
       .shown_default("every step takes 1 unit")
       .check([](const std::string& text) { return problem_of(delays_of, text); });
+  arguments
+      .text("--fail-at", texts.fail_at,
+            fmt::format("For trials, with --sync: RANK@STEP:PHASE,... where nodes are killed; PHASE is one of {} "
+                        "(docs/survival.md)",
+                        fmt::join(kFailPhases, ", ")))
+      .shown_default("nowhere")
+      .check([](const std::string& text) { return problem_of(fail_at_from, text); });
+  arguments
+      .text("--lost", texts.lost,
+            "With --serial --sync bsp: STEP,... after which a node is lost, each counted by the nodes that are there "
+            "then: the weights of a run with --replicas that has lost nodes so")
+      .shown_default("none")
+      .check([](const std::string& text) { return problem_of(lost_from, text); });
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");
   arguments.number("--every", texts.every, "Steps from one checkpoint to the next", 1, kAnySeed)
@@ -276,6 +342,8 @@ void take_texts(const Texts& texts, Config& config) {
   config.peers = split(texts.peers);
   config.measures_prices = texts.prices == kMeasured;
   if (!texts.prices.empty() && !config.measures_prices) read_prices(texts.prices, config.prices);
+  config.lost_after = lost_from(texts.lost);
+  config.fail_at = fail_at_from(texts.fail_at);
   config.priority = !texts.no_priority;
   config.error_feedback = !texts.no_error_feedback;
   config.overlap = !texts.no_overlap;
@@ -342,6 +410,31 @@ std::string problem_of_pool(const Config& config, const SyncPlan& sync) {
   return "";
 }
 
+/// Says what does not go with --replicas or --lost; empty if nothing is.
+std::string problem_of_replicas(const Config& config) {
+  if (!config.lost_after.empty() && (!config.serial || config.sync != "bsp")) return "--lost needs --serial --sync bsp";
+  if (config.lost_after.size() >= static_cast<std::size_t>(config.nodes)) {
+    return fmt::format("--lost names {} nodes of {}: none is left", config.lost_after.size(), config.nodes);
+  }
+  if (!config.fail_at.empty() && (config.sync.empty() || config.serial || config.in_process)) {
+    return "--fail-at is for nodes that are processes, and needs --sync";
+  }
+  if (config.replicas == 1) return "";
+  if (config.sync != "bsp") return "--replicas needs --sync bsp";
+  if (config.replicas > config.nodes) {
+    return fmt::format("--replicas {} of --nodes {}: there are at most as many replicas as nodes", config.replicas,
+                       config.nodes);
+  }
+  const std::pair<const char*, bool> others[] = {
+      {"--in-process", config.in_process},    {"--serial", config.serial},
+      {"--codec", !config.codec.empty()},     {"--device-pool", config.device_pool_bytes != 0},
+      {"--publish", !config.publish.empty()}, {"--history", !config.history_file.empty()}};
+  for (const auto& [option, given] : others) {
+    if (given) return fmt::format("--replicas and {} exclude each other: give one of them", option);
+  }
+  return "";
+}
+
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
   if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
@@ -360,6 +453,7 @@ std::string problem_of_sync(const Config& config) {
     return "--no-error-feedback needs --codec top:... or random:...";
   }
   if (const std::string problem = problem_of_pool(config, sync); !problem.empty()) return problem;
+  if (const std::string problem = problem_of_replicas(config); !problem.empty()) return problem;
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
@@ -544,6 +638,8 @@ std::vector<std::string> to_arguments(const Config& config) {
   }
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
   if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
+  if (config.replicas != 1) arguments.insert(arguments.end(), {"--replicas", std::to_string(config.replicas)});
+  if (!config.fail_at.empty()) arguments.insert(arguments.end(), {"--fail-at", fail_at_text(config.fail_at)});
   if (!config.outer.empty()) arguments.insert(arguments.end(), {"--outer", config.outer});
   if (!config.codec.empty()) arguments.insert(arguments.end(), {"--codec", config.codec});
   if (!config.error_feedback) arguments.emplace_back("--no-error-feedback");

@@ -10,6 +10,7 @@
 #include "data/dataset.hpp"
 #include "layout/layout.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,10 @@ struct Plan {
   /// "Accurate, large minibatch SGD", 2017). Kernels multiply the step's gradient by it, before any exchange.
   float rate_share(std::uint64_t step) const {
     return step < warmup_steps ? static_cast<float>(step + 1) / static_cast<float>(warmup_steps) : 1.0f;
+  }
+  /// The step of this plan before which as many samples were visited as before `step` by so many nodes.
+  std::uint64_t step_after(std::uint64_t step, int nodes_before) const {
+    return std::min(steps, step * static_cast<std::uint64_t>(nodes_before) / layout.nodes);
   }
   std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
 };

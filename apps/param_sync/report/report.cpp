@@ -274,7 +274,12 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
                       first.steps, first.train_s, config.nodes, device);
-  if (first.first_step != 0) text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
+  for (const LostNode& lost : first.lost) {
+    text += fmt::format("{} was lost after step {}: {} node(s) went on\n",
+                        lost.rank < 0 ? "a node" : fmt::format("rank {}", lost.rank), lost.step, lost.nodes);
+  }
+  if (first.first_step != 0 && first.lost.empty())
+    text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
   if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
     text += "the training diverged: its loss is no number any more; lower --lr\n";
   }
@@ -310,11 +315,12 @@ std::string RunReport::summary() const {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes,
                                    in_place_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LostNode, rank, step, nodes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, exposed_ns,
                                    step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
-                                   staleness_max, accuracies)
+                                   staleness_max, lost, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -395,6 +401,7 @@ nlohmann::json RunReport::json() const {
           {"tile", tile},
           {"device_pool", config.device_pool_bytes == 0 ? nlohmann::json() : pool},
           {"first_step", first.first_step},
+          {"lost", first.lost},
           {"steps", first.steps},
           {"train_s", first.train_s},
           {"samples_per_s", samples_per_s()},

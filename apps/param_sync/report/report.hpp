@@ -23,6 +23,13 @@ struct LayerTraffic {
   std::uint64_t in_place_bytes = 0;   ///< part of pushed_bytes that the computing kernels wrote into the rings
 };
 
+/// A node that was lost, and without which the others have gone on.
+struct LostNode {
+  int rank = 0;            ///< its number when the run began; -1: any (--lost)
+  std::uint64_t step = 0;  ///< how many steps the nodes had made together
+  int nodes = 0;           ///< how many have gone on
+};
+
 /// Counters that JSON holds under the members' names.
 struct NodeCounters {
   int rank = 0;
@@ -52,6 +59,7 @@ struct NodeCounters {
   std::vector<std::uint64_t> staleness;
   std::uint64_t staleness_sum = 0;  ///< of all these lags
   std::uint64_t staleness_max = 0;  ///< the longest one
+  std::vector<LostNode> lost;       ///< with --replicas, in the order of losses
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 

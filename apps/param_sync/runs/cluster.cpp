@@ -68,10 +68,13 @@ class Cluster {
       for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
       note_ends();
       give_up_waiting_for_starts();
-      give_up_stopped_nodes();
+      const bool only_stopped = only_stopped_are_left();
+      if (!survives_losses() || only_stopped) give_up_stopped_nodes();
       if (failed_) release();
-      if (failed_ && (SteadyClock::now() >= give_up_at_ || only_stopped_are_left())) kill_all(SIGKILL);
+      const bool is_over = failed_ || !reports().empty();  // the others went on without the stopped ones
+      if ((failed_ && SteadyClock::now() >= give_up_at_) || (is_over && only_stopped)) kill_all(SIGKILL);
     }
+    if (reports().empty()) failed_ = true;
     if (losses_.stalled() && !interrupted_) tell_stall();
     return !failed_ && !interrupted_;
   }
@@ -81,12 +84,38 @@ class Cluster {
   /// Returns what the nodes have reported, after all have ended well. They also report the shape of their
   /// samples, on which the model depends, since the data may be gone.
   RunReport report() const {
-    RunReport run{config_, make_layout(layers_of(config_, nodes_.front().sample), config_.nodes), device_name(), {}};
-    for (const NodeProcess& node : nodes_) run.nodes.push_back(*node.report);
+    const std::vector<const NodeProcess*> ended = reports();
+    Config config = config_;
+    config.nodes = static_cast<int>(ended.size());
+    RunReport run{config, make_layout(layers_of(config, ended.front()->sample), config.nodes), device_name(), {}};
+    for (const NodeProcess* node : ended) run.nodes.push_back(*node->report);
     return run;
   }
 
  private:
+  /// True if the nodes go on without those that are lost. Before they have begun, a loss ends the run.
+  bool survives_losses() const { return config_.replicas > 1 && started() && !failed_; }
+
+  /// The nodes that have ended the training together.
+  std::vector<const NodeProcess*> reports() const {
+    std::vector<const NodeProcess*> ended;
+    std::size_t losses = 0;
+    for (const NodeProcess& node : nodes_) {
+      if (node.report) losses = std::max(losses, node.report->lost.size());
+    }
+    for (const NodeProcess& node : nodes_) {
+      if (node.report && node.report->lost.size() == losses) ended.push_back(&node);
+    }
+    return ended;
+  }
+
+  /// The first node that runs: the others' rank 0, if some were lost.
+  std::size_t first_running() const {
+    const auto first = std::find_if(nodes_.begin(), nodes_.end(),
+                                    [](const NodeProcess& node) { return !node.exited && !node.stopped_at; });
+    return static_cast<std::size_t>(first - nodes_.begin());
+  }
+
   bool all_exited() const {
     return std::all_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.exited; });
   }
@@ -133,7 +162,7 @@ class Cluster {
 
   void show(int rank, const nlohmann::json& now) {
     line_.note_waiting(rank, now.at("waited_s"));
-    if (rank != 0) return;
+    if (static_cast<std::size_t>(rank) != first_running()) return;
     line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
                 static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step"),
                 now.at("dense_per_step"), now.at("pulled_per_step"), now.at("waited_s"), now.at("accuracy")});
@@ -209,6 +238,7 @@ class Cluster {
       node.exited = true;
       if (end.si_code == CLD_EXITED && end.si_status == 0 && node.report) continue;
       if (!killing_) tell_end(rank, end);
+      if (survives_losses()) continue;
       fail();
       if (!started()) kill_all(SIGTERM);  // the others wait for it, and cannot see that it has ended
     }

@@ -25,7 +25,8 @@ std::vector<std::string> node_arguments(const Config& config, const std::string&
   std::vector<std::string> arguments{program};
   for (auto& argument : to_arguments(config)) arguments.push_back(std::move(argument));
   arguments.insert(arguments.end(), {"--rank", std::to_string(rank), "--control-fd", std::to_string(kChildControlFd)});
-  if (rank == 0 && !config.weights_file.empty()) {
+  // With --replicas rank 0 may be lost: then another node takes its place.
+  if ((rank == 0 || config.replicas > 1) && !config.weights_file.empty()) {
     arguments.insert(arguments.end(), {"--save-weights", config.weights_file});
   }
   return arguments;

@@ -5,7 +5,7 @@
 #include "plan/plan.hpp"
 #include "report/progress.hpp"
 #include "runs/control.hpp"
-#include "training/node.hpp"
+#include "runs/node_run.hpp"
 #include "param_sync/bootstrap/bootstrap.hpp"
 #include "program/run.hpp"
 #include "program/socket_failure.hpp"
@@ -48,17 +48,6 @@ nlohmann::json to_json(const Progress& now) {
           {"accuracy", now.accuracy}};
 }
 
-/// The results of a node. They are written after the node itself is destroyed and signals are unblocked.
-struct Trained {
-  NodeReport report;
-  std::vector<float> weights;
-};
-
-Trained train(Node& node, const ProgressSink& progress) {
-  NodeReport report = node.train(progress);
-  return {std::move(report), node.weights()};
-}
-
 /// Trains as a node of a cluster: tells its address, learns those of the others, and sends its progress. If a signal
 /// ends the node, `stopped_by` gets it.
 Trained train_controlled(const Config& config, const Dataset& data, ControlSocket& control,
@@ -68,7 +57,7 @@ Trained train_controlled(const Config& config, const Dataset& data, ControlSocke
                                control.send({{"lost", to_json(loss)}});
                              },
                              [&] { control.receive(); }};  // the cluster answers once all nodes have seen it
-  Node node(config, data, cluster);
+  NodeRun node(config, data, cluster, {});
   gpusock::program::StopWatcher watcher([&](int signal) {
     stopped_by = signal;
     node.request_stop();
@@ -82,7 +71,7 @@ Trained train_controlled(const Config& config, const Dataset& data, ControlSocke
   std::vector<gpusock::Endpoint> peers;
   for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
   node.connect(peers);
-  return train(node, [&](const Progress& now) { control.send({{"progress", to_json(now)}}); });
+  return node.train([&](const Progress& now) { control.send({{"progress", to_json(now)}}); });
 }
 
 int train_and_report(const Config& config, ControlSocket& control, std::atomic<int>& stopped_by) {
@@ -90,7 +79,7 @@ int train_and_report(const Config& config, ControlSocket& control, std::atomic<i
   const Trained trained = train_controlled(config, data, control, stopped_by);
   if (stopped_by != 0) throw Interrupted();
   gpusock::program::unblock_stop_signals();
-  if (config.rank == 0 && !config.weights_file.empty()) {
+  if (trained.config.rank == 0 && !config.weights_file.empty()) {
     safetensors::write_weights(config.weights_file, Plan::make(config, data).layout, trained.weights);
   }
   control.send({{"report", to_json(trained.report)},
@@ -124,7 +113,7 @@ int run_controlled(const Config& config) {
 
 Trained train_by_hand(const Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
-  Node node(config, data);
+  NodeRun node(config, data, {}, gpusock::program::print_now);
   gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
@@ -133,7 +122,7 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   tell_where_published(node.publishes_at());
   node.connect(peers);
   ProgressLine line(config.nodes, config.batch);
-  return train(node, [&](const Progress& now) { line.show(now); });
+  return node.train([&](const Progress& now) { line.show(now); });
 }
 
 /// Calls `meet`, which meets the other nodes, and words its errors for this program's users.
@@ -162,7 +151,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   });
   config.rank = others->rank();
   config.nodes = others->size();
-  Node node(config, data);
+  NodeRun node(config, data, {}, gpusock::program::print_now);
   gpusock::program::StopWatcher watcher([&](int) {
     stopped = true;
     node.request_stop();
@@ -175,17 +164,17 @@ Trained train_launched(Config& config, const Dataset& data) {
   auto peers = met(stopped, [&] { return others->exchange_addresses(at); });
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
   node.connect(peers);
-  if (config.rank != 0) return train(node, {});
+  if (config.rank != 0) return node.train({});
   ProgressLine line(config.nodes, config.batch, false);
-  return train(node, [&](const Progress& now) { line.show(now); });
+  return node.train([&](const Progress& now) { line.show(now); });
 }
 
 /// From here on signals end the process, since the reader of its output may keep it waiting.
 int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
   gpusock::program::unblock_stop_signals();
-  const Layout layout = Plan::make(config, data).layout;
+  const Layout layout = Plan::make(trained.config, data).layout;
   if (!config.weights_file.empty()) safetensors::write_weights(config.weights_file, layout, trained.weights);
-  return tell_results({config, layout, device_name(), {trained.report}});
+  return tell_results({trained.config, layout, device_name(), {trained.report}});
 }
 
 int run_by_hand(const Config& config) {
@@ -201,7 +190,7 @@ int run_launched(Config config) {
   const Dataset data = load_dataset(config.data, config.limit);
   const Trained trained = train_launched(config, data);
   // A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
-  if (config.rank == 0) return tell_own_results(config, data, trained);
+  if (trained.config.rank == 0) return tell_own_results(config, data, trained);
   gpusock::program::unblock_stop_signals();
   // Only ./run cluster labels its nodes' lines; mpirun and others do not.
   const std::string who = config.launch->source == "GPUSOCK_RANK" ? "" : fmt::format("rank {}: ", config.rank);

@@ -35,6 +35,22 @@ inline constexpr const char* kNoBatchNorm = "none";
 inline constexpr const char* kBatchNormNode = "node";  ///< each node normalizes by its own part of the batch
 inline constexpr const char* kBatchNormAll = "all";    ///< by the whole batch: nodes share sums within a step
 
+/// Where a node ends, for trials (--fail-at).
+enum class FailPhase : std::uint32_t {
+  compute,  ///< before a step's gradients are there
+  push,     ///< when an owner has a part of them
+  pull,     ///< when all are pushed, before weights are pulled
+  take,     ///< when some of the weights are pulled
+  view      ///< while nodes agree on who goes on; the step is then the number of that agreement, from 1
+};
+inline constexpr const char* kFailPhases[] = {"compute", "push", "pull", "take", "view"};
+
+struct FailAt {
+  int rank = 0;            ///< when the run begins
+  std::uint64_t step = 0;  ///< from 0
+  FailPhase phase = FailPhase::compute;
+};
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
@@ -52,6 +68,7 @@ struct Config {
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
   std::string scheme = kDefaultScheme;  ///< how gradients are exchanged: layer_schemes.hpp
   std::string sync;                     ///< the clock of the store through which gradients go; empty: by `scheme`
+  int replicas = 1;                     ///< with a store: how many nodes have each range of weights (StoreOptions)
   std::string outer;             ///< with averages: what is done with them (plan/outer.hpp); empty: they are taken
   std::string codec;             ///< with a store: how pushes and pulls are sent (plan/store_codec.hpp)
   bool error_feedback = true;    ///< what a push of `codec` leaves out is kept for later ones
@@ -80,7 +97,9 @@ struct Config {
   bool in_process = false;                  ///< all nodes as threads and contexts of this process
   bool serial = false;                      ///< all nodes' work one after the other, without sockets
   std::string delays;                       ///< with `serial`: how long steps take in virtual time (plan/delays.hpp)
+  std::vector<std::uint64_t> lost_after;    ///< with `serial`: steps after which a node is lost, one each
   std::optional<bootstrap::Launch> launch;  ///< set if a launcher gives the rank and no option chose how to run
+  std::vector<FailAt> fail_at;              ///< which nodes end themselves; a node has only its own
   int control_fd = -1;                      ///< of a node that a cluster has started: the socket to the cluster
   std::string json_file;
   std::string series_file;

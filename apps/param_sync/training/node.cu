@@ -70,6 +70,10 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
   launch_residents();
   if (publisher) publisher->start();
   QueuedSteps queued;
+  if (first_step == plan.steps) {  // the nodes before had made all steps
+    take_leave();
+    evaluate(plan.steps, report);
+  }
   for (std::uint64_t step = first_step; step < plan.steps; ++step) {
     const std::uint64_t calls = step == first_step ? context.stats().host_api_calls : 0;
     launch_step(step);
@@ -155,8 +159,9 @@ void Node::Impl::finish_common(NodeReport& report) const {
   }
 }
 
-Node::Node(const Config& config, const Dataset& data, LossObserver observer)
-    : impl_((config.sync.empty() ? make_scheme_node : make_store_node)(config, data, std::move(observer))) {}
+Node::Node(const Config& config, const Dataset& data, LossObserver observer, const HeldTraining* before)
+    : impl_(config.sync.empty() ? make_scheme_node(config, data, std::move(observer))
+                                : make_store_node(config, data, std::move(observer), before)) {}
 Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) { return impl_->listen(at); }
@@ -165,7 +170,10 @@ std::optional<gpusock::Endpoint> Node::publishes_at() const {
   return impl_->publisher->where();
 }
 void Node::connect(const std::vector<gpusock::Endpoint>& peers) { impl_->connect(peers); }
+std::vector<gpusock::Endpoint> Node::exchange(const gpusock::Endpoint& mine) { return impl_->exchange(mine); }
+std::uint64_t Node::steps_before() const { return impl_->steps_before; }
 NodeReport Node::train(const ProgressSink& progress) { return impl_->train(progress); }
+HeldTraining Node::held() { return impl_->held(); }
 std::vector<float> Node::weights() const { return impl_->memory.final_weights(); }
 void Node::request_stop() noexcept { impl_->request_stop(); }
 

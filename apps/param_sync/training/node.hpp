@@ -8,6 +8,8 @@
 #include "report/progress.hpp"
 #include "report/report.hpp"
 
+#include "param_sync/store.hpp"
+
 #include "gpusock/gpusock.hpp"
 
 #include <functional>
@@ -26,10 +28,19 @@ struct LossObserver {
   std::function<void()> await_others = {};
 };
 
+/// What a node has of a training that a loss has ended (Node::held()).
+struct HeldTraining {
+  int nodes = 0;                  ///< how many there were
+  std::uint64_t first_step = 0;   ///< the step with which their run began
+  std::vector<HeldRange> ranges;  ///< see Store::held(); empty: this node was not there
+};
+
 class Node {
  public:
   /// Makes the node of rank `config.rank`. Throws gpusock::Error if the device or the settings do not allow it.
-  Node(const Config& config, const Dataset& data, LossObserver observer = {});
+  /// `before`: null, or what is left of a training with --replicas with which the nodes go on; it stays until connect()
+  /// has returned.
+  Node(const Config& config, const Dataset& data, LossObserver observer = {}, const HeldTraining* before = nullptr);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -43,8 +54,19 @@ class Node {
   /// Connects to all nodes. `peers`: each rank's address. Throws NodeFailure, which names the rank, or Interrupted.
   void connect(const std::vector<gpusock::Endpoint>& peers);
 
+  /// With --sync all nodes tell each other an address: returns those of all, by rank. After connect(), and before
+  /// train(). Throws NodeFailure or Interrupted.
+  std::vector<gpusock::Endpoint> exchange(const gpusock::Endpoint& mine);
+
+  /// How many steps the nodes before have made together, counted as they counted; once connected.
+  std::uint64_t steps_before() const;
+
   /// Trains to the end. Throws NodeFailure, which names the lost rank if it is known, or Interrupted.
   NodeReport train(const ProgressSink& progress);
+
+  /// After train() or connect() has thrown NodeFailure: ends all kernels and connections, and returns what this node
+  /// has, with which the nodes that are left can go on. Without --replicas it has nothing.
+  HeldTraining held();
 
   /// Returns the weights after the training.
   std::vector<float> weights() const;

@@ -32,6 +32,8 @@ struct Node::Impl {
   virtual gpusock::Endpoint listen(const gpusock::Endpoint& at) = 0;
   virtual void connect(const std::vector<gpusock::Endpoint>& peers) = 0;
   virtual void request_stop() noexcept = 0;
+  virtual std::vector<gpusock::Endpoint> exchange(const gpusock::Endpoint& /*mine*/) { return {}; }
+  virtual HeldTraining held() { return {}; }
   NodeReport train(const ProgressSink& progress);
 
   /// Launches the kernels that stay until the end of the training.
@@ -65,7 +67,8 @@ struct Node::Impl {
   LossObserver observer;
   Plan plan;
   int peer_count;
-  std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it resumes from a checkpoint
+  std::uint64_t first_step = 0;    ///< first step of this run: not 0 if it goes on with a training
+  std::uint64_t steps_before = 0;  ///< see Node::steps_before()
 
   gpusock::Context context;
   gpusock::Stream compute{context};
@@ -107,7 +110,8 @@ struct Node::Impl {
 
 /// A node whose gradients are exchanged by schedules (--scheme).
 std::unique_ptr<Node::Impl> make_scheme_node(const Config& config, const Dataset& data, LossObserver observer);
-/// A node whose gradients go through a store (--sync).
-std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer);
+/// A node whose gradients go through a store (--sync). `before`: see Node.
+std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer,
+                                            const HeldTraining* before);
 
 }  // namespace param_sync

@@ -56,17 +56,26 @@ namespace param_sync {
   for_share(parameters, [&](std::uint32_t i) { weights[i] = taken_late(average[i], weights[i]); });
 }
 
+/// With what a serial run begins.
+struct SerialBegin {
+  std::uint64_t step = 0;      ///< the first one
+  std::vector<float> weights;  ///< empty: the initial ones
+  std::vector<float> states;   ///< of the owners; empty: zeros
+};
+
 /// A serial run, whatever its clock.
 class SerialRun {
  public:
   virtual ~SerialRun() = default;
-  /// Runs until all nodes together have computed so many steps for each of them.
+  /// Runs until all nodes together have computed so many steps for each of them, those before this run included.
   virtual void run_until(std::uint64_t steps) = 0;
   /// The weights to evaluate: the store's, or rank 0's if it trains by itself.
   virtual const float* newest() const = 0;
   /// The mean loss of as many steps as there are nodes, in the order in which they ended. The stream was synchronized.
   virtual float mean_loss(std::uint64_t step) const = 0;
   virtual std::vector<float> weights() const = 0;
+  /// What another run can begin with. Of Bsp; the stream was synchronized.
+  virtual SerialBegin end() const = 0;
   /// Adds what a store counts.
   virtual void finish(NodeReport& report) const = 0;
 };
@@ -74,8 +83,9 @@ class SerialRun {
 template <class Clock>
 class SerialStore final : public SerialRun {
  public:
-  SerialStore(const Config& config, const Plan& plan, SerialModel& model, const Clock& clock)
-      : config_(config),
+  SerialStore(const Config& config, const Plan& plan, SerialModel& model, const Clock& clock, const SerialBegin& begin)
+      : first_step_(begin.step),
+        config_(config),
         plan_(plan),
         sync_(plan.sync),
         model_(model),
@@ -89,7 +99,9 @@ class SerialStore final : public SerialRun {
         own_(model.context, of_ranks(has_own() ? 1 : 0)),
         bases_(model.context, of_ranks(alone() ? 1 : 0)),
         own_states_(model.context, of_ranks(alone() ? state_floats(plan.update) : 0)) {
-    weights_.copy_in(initial_weights(plan.layout, config.seed));
+    weights_.copy_in(begin.weights.empty() ? initial_weights(plan.layout, config.seed) : begin.weights);
+    if (!begin.states.empty()) states_.copy_in(begin.states);
+    for (Rank& rank : ranks_) rank.steps = first_step_;
     if (!sync_.by_layer && !by_tree()) parts_.push_back(part_of(clock, {0, {0, parameters()}}));
     for (int layer = 0; sync_.by_layer && layer < plan.layout.size(); ++layer) {
       const Layer& at = plan.layout[layer];
@@ -102,7 +114,7 @@ class SerialStore final : public SerialRun {
   }
 
   void run_until(std::uint64_t steps) override {
-    const std::size_t all = steps * ranks_.size();
+    const std::size_t all = (steps - first_step_) * ranks_.size();
     while (computed_.size() < all) {
       const auto [time, rank] = events_.top();
       events_.pop();
@@ -119,7 +131,8 @@ class SerialStore final : public SerialRun {
 
   float mean_loss(std::uint64_t step) const override {
     double sum = 0;
-    for (std::size_t i = step * ranks_.size(); i < (step + 1) * ranks_.size(); ++i) {
+    const std::size_t first = (step - first_step_) * ranks_.size();
+    for (std::size_t i = first; i < first + ranks_.size(); ++i) {
       sum += model_.loss(computed_[i].first, computed_[i].second);
     }
     return static_cast<float>(sum / config_.nodes);
@@ -129,6 +142,12 @@ class SerialStore final : public SerialRun {
     std::vector<float> all(parameters());
     weights_.copy_out(all, parts_[0].version % versions() * parameters());
     return all;
+  }
+
+  SerialBegin end() const override {
+    SerialBegin next{ranks_[0].steps, weights(), std::vector<float>(parameters() * plan_.owners.kStateFloats)};
+    states_.copy_out(next.states);
+    return next;
   }
 
   void finish(NodeReport& report) const override {
@@ -197,10 +216,11 @@ class SerialStore final : public SerialRun {
     part.owner = range.owner;
     part.begin = range.parameters.begin;
     part.count = range.parameters.size();
-    part.received.resize(ranks_.size());
-    part.contained.resize(ranks_.size());
+    part.version = sync_.exchanges_before(first_step_, {0, range.layer});
+    part.received.resize(ranks_.size(), part.version);
+    part.contained.resize(ranks_.size(), part.version);
     part.clocks = {clock, part.received.data(), part.contained.data(), config_.nodes};
-    part.ranks.resize(ranks_.size());
+    part.ranks.resize(ranks_.size(), {.made = part.version, .taken = part.version, .read_of_others = 0});
     return part;
   }
 
@@ -361,6 +381,7 @@ class SerialStore final : public SerialRun {
 
   static constexpr std::size_t kLagsMax = 64;
 
+  const std::uint64_t first_step_;
   const Config& config_;
   const Plan& plan_;
   const SyncPlan& sync_;

@@ -3,9 +3,11 @@
 /// compute by the words of param_sync/executor/exchange_words.cuh, as lanes of schedules do.
 
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/fail_at.cuh"
 #include "param_sync/pull_by_tree.cuh"
 #include "param_sync/push_chosen.cuh"
 #include "param_sync/store.cuh"
+#include "settings/config.hpp"
 #include "training/pool_words.cuh"
 #include "training/state.cuh"
 
@@ -51,6 +53,7 @@ struct StoreMoves {
   std::uint64_t parameters = 0;           ///< floats from a version to the next one
   std::uint64_t pull_every = 1;           ///< see SyncPlan
   bool by_tree = false;                   ///< nodes pass weights on, but for the last ones
+  FailHandle failing;                     ///< --fail-at
   std::uint64_t timeout_ns = 0;  ///< of a push and of a pull; and how long a slower rank may push nothing at the end
 };
 
@@ -107,6 +110,7 @@ class OwnersMoves {
 
   /// The last layer's gradients come first.
   __device__ bool push_all(std::uint32_t begin, std::uint32_t end, std::uint64_t step) {
+    fail_here(step, FailPhase::compute);
     for (std::uint32_t i = end; i-- > begin;) {
       const StorePart& part = moves_.parts[i];
       executor::ExchangeWords& words = node_.exchanges[part.layer];
@@ -115,8 +119,14 @@ class OwnersMoves {
       const float* const gradients = of_version(node_.gradients, step) + part.gradients;
       if (!succeeded(push_part(i, gradients))) return false;
       if (part.pool_use != nullptr) end_push(*part.pool_use);
+      fail_here(step, FailPhase::push);
     }
+    fail_here(step, FailPhase::pull);
     return true;
+  }
+
+  __device__ void fail_here(std::uint64_t step, FailPhase phase) const {
+    fail_at(block_, moves_.failing, step, static_cast<std::uint32_t>(phase));
   }
 
   /// The gradients' memory is free. Block-collective.
@@ -176,6 +186,7 @@ class OwnersMoves {
       const bool goes_on = is_last ? pull_final(moves_.parts[begin + end - 1 - i])
                                    : pull_part(moves_.parts[i], step + 1);
       if (!goes_on) return false;
+      fail_here(step, FailPhase::take);
     }
     return true;
   }

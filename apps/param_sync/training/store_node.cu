@@ -36,8 +36,10 @@ constexpr std::size_t kSettingWords = 2 * std::tuple_size_v<RunSettings>;  // of
 
 }  // namespace
 
-StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer)
+StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer,
+                     const HeldTraining* what_is_left)
     : Impl(run, dataset, std::move(loss_observer)),
+      before(what_is_left),
       group(context, run.rank, run.nodes, group_options(run)),
       average(context, plan.sync.local_steps == 0 ? 1 : plan.layout.parameters()),
       changes(context, plan.sync.by_layer ? plan.layout.parameters() : 1),
@@ -58,6 +60,15 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
   }
   blocks.copy_in(of_layers);
   if (plan.pool) pool.emplace(context, plan);
+}
+
+/// The point at which this node is to end, counted in exchanges of this run.
+FailHandle StoreNode::fail_handle() {
+  const auto is_here = [&](const FailAt& at) { return at.phase != FailPhase::view && at.step >= first_step; };
+  const auto at = std::ranges::find_if(config.fail_at, is_here);
+  if (at == config.fail_at.end()) return {};
+  fails.emplace(context, clock_of(at->step), static_cast<std::uint32_t>(at->phase));
+  return fails->handle();
 }
 
 StoreNode::~StoreNode() { end_kernels(); }
@@ -99,7 +110,7 @@ NodeState StoreNode::moving_state() {
 NodeState StoreNode::state_of(std::uint64_t step, int layer) {
   NodeState node = state();
   node.weights = weights_of(step, layer);
-  node.gradients = memory.gradients_of(plan.sync.exchanges_before(step, own(layer)));
+  node.gradients = memory.gradients_of(plan.sync.exchanges_before(clock_of(step), own(layer)));
   return node;
 }
 
@@ -133,7 +144,7 @@ gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
     throw NodeFailure(describe(failed, config.rank, at, plan.layout));
   }
   try {
-    make_store();
+    if (before == nullptr) make_store(initial_weights(plan.layout, config.seed), {});
   } catch (const gpusock::Error& error) {
     throw NodeFailure("rank " + std::to_string(config.rank) + ": " + error.what());
   }
@@ -148,7 +159,51 @@ void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
     fail_with(error.what() + std::string(differs ? ". Start all nodes with the same --sync" : ""));
   }
   compare_settings();
+  if (before != nullptr) go_on();
   of_group([&] { handle = store->start(); });
+}
+
+/// Begins with what the nodes that are left have, in the ranges of the nodes that there are now.
+void StoreNode::go_on() {
+  const std::vector<StoreRange> old_ranges = store_ranges(plan.layout, before->nodes);
+  std::vector<std::size_t> floats;
+  floats.reserve(old_ranges.size());
+  for (const StoreRange& range : old_ranges) floats.push_back(range.parameters.size());
+  RecoveredRanges left;
+  of_group([&] { left = recover(group, context, floats, before->ranges, ns_of(config.timeout_s)); });
+  static_assert(Sgd::kStateFloats == 1);  // so a range of states is one of weights
+  std::vector<float> weights(memory.parameters), states(memory.parameters);
+  for (std::size_t i = 0; i < old_ranges.size(); ++i) {
+    std::ranges::copy(left.weights[i], weights.begin() + old_ranges[i].parameters.begin);
+    std::ranges::copy(left.states[i], states.begin() + old_ranges[i].parameters.begin);
+  }
+  steps_before = before->first_step + left.clock;
+  first_step = plan.step_after(steps_before, before->nodes);
+  plan.sync.steps = plan.steps - first_step;
+  memory.weights.copy_in(weights);
+  make_store(weights, states);
+}
+
+std::vector<gpusock::Endpoint> StoreNode::exchange(const gpusock::Endpoint& mine) {
+  static_assert(sizeof(gpusock::ResolvedEndpoint) % sizeof(std::int32_t) == 0);
+  gpusock::Mapped<gpusock::ResolvedEndpoint> addresses(context, static_cast<std::size_t>(config.nodes));
+  addresses[static_cast<std::size_t>(config.rank)] = mine;
+  const std::size_t numbers = addresses.size() * sizeof addresses[0] / sizeof(std::int32_t);
+  of_group([&] {
+    group.wait(group.all_gather({addresses.data(), numbers, DataType::int32}, ns_of(config.connect_timeout_s())));
+  });
+  std::vector<gpusock::Endpoint> all;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) all.push_back({addresses[rank], {}});
+  return all;
+}
+
+HeldTraining StoreNode::held() {
+  context.cancel();  // nobody needs this node's connections any more
+  end_kernels();
+  HeldTraining held{config.nodes, first_step, {}};
+  if (store == nullptr || config.replicas == 1) return held;
+  held.ranges = store->held();
+  return held;
 }
 
 /// Throws NodeFailure if another rank was started with other settings.
@@ -174,12 +229,13 @@ void StoreNode::compare_settings() {
 
 /// Makes the store, and notes which rank owns what. Memory is made before any node has kernels that wait for others: a
 /// GPU makes none while such a kernel of another node of this process runs.
-void StoreNode::make_store() {
-  const std::vector<float> all = initial_weights(plan.layout, config.seed);
-  std::vector<std::vector<float>> initial;
-  initial.reserve(ranges.size());
-  for (const StoreRange& range : ranges) {
-    initial.emplace_back(all.begin() + range.parameters.begin, all.begin() + range.parameters.end);
+void StoreNode::make_store(const std::vector<float>& weights, const std::vector<float>& states) {
+  RecoveredRanges initial;
+  for (const auto& [all, by_range] : {std::pair{&weights, &initial.weights}, std::pair{&states, &initial.states}}) {
+    for (const StoreRange& range : ranges) {
+      if (all->empty()) break;
+      by_range->emplace_back(all->begin() + range.parameters.begin, all->begin() + range.parameters.end);
+    }
   }
   StoreOptions options;
   options.clock = plan.sync.clock;
@@ -190,6 +246,7 @@ void StoreNode::make_store() {
   if (plan.codec.chooses()) options.rows_max = plan.layout.parameters();  // of a range at most all
   options.tree_depth = plan.sync.tree_depth;
   options.in_host_memory = plan.pool.has_value();
+  options.replicas = std::min(config.replicas, config.nodes);
   options.history_events = history_events(config, plan);
   store = std::make_unique<Store>(group, initial, options);
   std::vector<StorePart> by_owner;
@@ -201,7 +258,7 @@ void StoreNode::make_store() {
       if (range.owner != owner) continue;
       const std::uint32_t floats = range.parameters.size();
       const std::uint32_t pushed = plan.codec.share == 0 ? 0 : plan.codec.floats_of_push(floats);
-      const std::uint64_t exchanges = plan.sync.exchanges_before(plan.steps, own(range.layer));
+      const std::uint64_t exchanges = plan.sync.exchanges_before(plan.sync.steps, own(range.layer));
       by_owner.push_back(
           {number, range.layer, range.parameters.begin, floats, pushed, exchanges, range.parameters.begin});
       if (pool) pool->place(plan, by_owner.back());
@@ -232,6 +289,7 @@ void StoreNode::launch_residents() {
   moves.pull_every = plan.sync.pull_every;
   moves.by_tree = plan.sync.tree_depth != 0;
   moves.timeout_ns = ns_of(config.timeout_s);
+  moves.failing = fail_handle();
   const auto owners = static_cast<unsigned>(config.nodes);
   if (pool) return launch_exchange_in_pool({.grid = owners + 1, .block = kThreads, .stream = &moving}, moves);
   gpusock::launch(context, {.grid = owners, .block = kThreads, .stream = &moving}, exchange_through_store,
@@ -274,8 +332,8 @@ void StoreNode::take_averages(std::uint64_t step) {
 void StoreNode::launch_forward(int layer, std::uint64_t step) {
   with_layer(layer, layer, [&]<class Kind>(const NodeLayer<Kind>& at) {
     gpusock::launch(context, model.shape(at.kind.forward_blocks(plan.batch)), forward_when_ready<Kind>,
-                    state_of(step, layer), at, plan.sync.version_of(step, own(layer)), activations.input(layer),
-                    plan.batch, activations.output(layer), memory.step_waited_ns.data() + step);
+                    state_of(step, layer), at, version_of(step, layer), activations.input(layer), plan.batch,
+                    activations.output(layer), memory.step_waited_ns.data() + step);
   });
   const bool keeps = plan.sync.by_layer ? step == 0 : plan.sync.begins_alone(step, own(layer));
   if (!keeps) return;
@@ -308,10 +366,14 @@ void StoreNode::launch_backward(int layer, std::uint64_t step) {
 void StoreNode::take_leave() {
   moving.synchronize();
   check();
-  of_group([&] {
-    group.wait(group.barrier(ns_of(config.timeout_s)));
-    store->stop();
-  });
+  try {
+    of_group([&] { group.wait(group.barrier(ns_of(config.timeout_s))); });
+  } catch (const NodeFailure&) {
+    // This node has all weights. With replicas it is no failure that another one is lost after the last step.
+    if (config.replicas == 1) throw;
+    return;
+  }
+  of_group([&] { store->stop(); });
 }
 
 void StoreNode::check() {
@@ -374,8 +436,9 @@ void StoreNode::request_stop() noexcept {
   context.cancel();
 }
 
-std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer) {
-  return std::make_unique<StoreNode>(config, data, std::move(observer));
+std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer,
+                                            const HeldTraining* before) {
+  return std::make_unique<StoreNode>(config, data, std::move(observer), before);
 }
 
 }  // namespace param_sync

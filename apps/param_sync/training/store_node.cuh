@@ -6,6 +6,7 @@
 /// that owner's ranges, and then pulls their new weights, the first layer first: so the next step's first kernels run
 /// while weights of later layers are still on their way.
 
+#include "param_sync/fail_at.hpp"
 #include "param_sync/group.hpp"
 #include "param_sync/store.hpp"
 #include "plan/store_ranges.hpp"
@@ -24,12 +25,14 @@ namespace param_sync {
 
 class StoreNode final : public Node::Impl {
  public:
-  StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer);
+  StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer, const HeldTraining* before);
   ~StoreNode() override;
 
   gpusock::Endpoint listen(const gpusock::Endpoint& at) override;
   void connect(const std::vector<gpusock::Endpoint>& peers) override;
   void request_stop() noexcept override;
+  std::vector<gpusock::Endpoint> exchange(const gpusock::Endpoint& mine) override;
+  HeldTraining held() override;
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
   void take_leave() override;
@@ -43,12 +46,14 @@ class StoreNode final : public Node::Impl {
  private:
   std::size_t chosen_floats() const { return plan.codec.chooses() ? plan.layout.parameters() : 1; }
   void compare_settings();
-  void make_store();
+  void make_store(const std::vector<float>& weights, const std::vector<float>& states);
+  void go_on();
+  std::uint64_t version_of(std::uint64_t step, int layer) const {
+    return plan.sync.version_of(clock_of(step), own(layer));
+  }
   LayerParameters parameters_of(int layer) const;
   RankLayer own(int layer) const { return {config.rank, layer}; }
-  float* weights_of(std::uint64_t step, int layer) const {
-    return memory.weights_of(plan.sync.version_of(step, own(layer)));
-  }
+  float* weights_of(std::uint64_t step, int layer) const { return memory.weights_of(version_of(step, layer)); }
   void launch_forward(int layer, std::uint64_t step);
   void launch_backward(int layer, std::uint64_t step);
   void launch_exchange_in_pool(const gpusock::LaunchShape& shape, const StoreMoves& moves);
@@ -58,12 +63,14 @@ class StoreNode final : public Node::Impl {
   void launch_gradients_in_pool(int layer, std::uint64_t step);
   void take_averages(std::uint64_t step);
   NodeState moving_state();
+  FailHandle fail_handle();
   template <class Call>
   void of_group(Call call);
   [[noreturn]] void fail_with(const std::string& why);
   std::string reason();
   void end_kernels() noexcept;
 
+  const HeldTraining* before;  ///< null, or what the nodes go on with
   std::vector<StoreRange> ranges = store_ranges(plan.layout, config.nodes);
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
@@ -79,6 +86,7 @@ class StoreNode final : public Node::Impl {
   gpusock::DeviceBuffer<std::uint64_t> lags;             ///< see NodeReport::staleness
   gpusock::DeviceBuffer<std::uint64_t> seen;             ///< by owner and rank: what the last pull contained
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks
+  std::optional<FailPoint> fails;                        ///< with --fail-at
   std::optional<PoolMemory> pool;                        ///< with --device-pool
   std::unique_ptr<Store> store;
   StoreHandle handle;
