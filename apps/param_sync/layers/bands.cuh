@@ -5,7 +5,17 @@
 
 namespace param_sync {
 
-/// Steps of a sum: all of them, or those of a band.
+/// All steps of a sum. A type of its own, so that products which are not cut have code that passes nothing on.
+struct AllSteps {
+  static constexpr std::uint32_t begin = 0;
+  static constexpr bool are_last = true;
+  std::uint32_t end;
+
+  __device__ static constexpr bool are_first() { return true; }
+  __device__ std::uint32_t count() const { return end; }
+};
+
+/// Steps of a sum, those of a band.
 struct Steps {
   std::uint32_t begin, end;
   bool are_last;  ///< the sum is complete after them
@@ -22,7 +32,7 @@ __device__ __forceinline__ void for_product_tiles(const Bands& of, std::uint32_t
   if (of.height == 0) {
     const std::uint32_t tiles = tile_count(rows, of.columns);
     for (std::uint32_t t = blockIdx.x * blockDim.x + threadIdx.x; t < tiles; t += gridDim.x * blockDim.x)
-      call(tile_bounds(t, rows, of.columns), Steps{0, of.steps, true});
+      call(tile_bounds(t, rows, of.columns), AllSteps{of.steps});
     return;
   }
   for (std::uint32_t panel = blockIdx.x; panel < of.panels(); panel += gridDim.x) {

@@ -30,7 +30,7 @@ __device__ void add(std::uint64_t& to, std::uint64_t more) {
 
 /// `done`: of each sum, how many steps it has. `at_band`: of each block, the band that it is at, from 1; 0: none yet.
 __global__ void go_over(Bands of, std::uint32_t rows, std::uint32_t* done, std::uint64_t* at_band, Counts* counts) {
-  for_product_tiles(of, rows, [&](const TileBounds& at, const Steps& steps) {
+  for_product_tiles(of, rows, [&](const TileBounds& at, const auto& steps) {
     const std::uint64_t band = 1 + steps.begin;
     if (Counter(at_band[blockIdx.x]).exchange(band, cuda::memory_order_relaxed) != band) {
       const std::uint32_t first = at.column / kPanelColumns * kPanelColumns;
