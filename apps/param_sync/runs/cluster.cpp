@@ -71,8 +71,7 @@ class Cluster {
       const bool only_stopped = only_stopped_are_left();
       if (!survives_losses() || only_stopped) give_up_stopped_nodes();
       if (failed_) release();
-      const bool is_over = failed_ || !reports().empty();  // the others went on without the stopped ones
-      if ((failed_ && SteadyClock::now() >= give_up_at_) || (is_over && only_stopped)) kill_all(SIGKILL);
+      if (failed_ && (SteadyClock::now() >= give_up_at_ || only_stopped)) kill_all(SIGKILL);
     }
     if (reports().empty()) failed_ = true;
     if (losses_.stalled() && !interrupted_) tell_stall();
@@ -107,6 +106,16 @@ class Cluster {
       if (node.report && node.report->lost.size() == losses) ended.push_back(&node);
     }
     return ended;
+  }
+
+  /// True if nodes that have ended the training have lost this one.
+  bool was_lost(std::size_t rank) const {
+    const std::vector<const NodeProcess*> ended = reports();
+    return std::any_of(ended.begin(), ended.end(), [&](const NodeProcess* node) {
+      const std::vector<LostNode>& lost = node->report->lost;
+      return std::any_of(lost.begin(), lost.end(),
+                         [&](const LostNode& one) { return one.rank == static_cast<int>(rank); });
+    });
   }
 
   /// The first node that runs: the others' rank 0, if some were lost.
@@ -291,6 +300,7 @@ class Cluster {
       const NodeProcess& node = nodes_[rank];
       if (node.exited || !node.stopped_at) continue;
       const std::chrono::duration<double> stopped = SteadyClock::now() - *node.stopped_at;
+      if (was_lost(rank)) kill(node.pid, SIGKILL);  // the others have ended the training without it
       if (stopped < std::chrono::duration<double>(config_.timeout_s) + kNoticedByOthers) continue;
       fmt::print(stderr, "param_sync: rank {} was stopped by a signal, and not continued for {:g} s (--timeout)\n",
                  rank, config_.timeout_s);
