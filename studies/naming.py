@@ -7,7 +7,7 @@ from study import COLOURS, median, table
 
 TITLE = "Fifty iterations of a Lasso name a schedule that is near the best; of slow ones they predict too many rounds"
 PROGRAMS = ("scheduled_lasso",)
-CONTEXT = "Lasso, coordinate descent by 2 ranks; nothing depends on time; medians of 3 seeds, bars: least to most"
+CONTEXT = "Lasso, 2 ranks; a point is a size of sets, 1 to 16 coordinates, whose rounds were predicted from 50 iterations; medians of 3 seeds, bars: least to most"
 ASSUMES = ("The example `scheduled_lasso`, 1,000 samples and 500 features, with many weights that are not 0 (`--l1 0.01`); other settings are those of the study `scheduling`. An iteration is 60 updates of coordinates, whatever the size of sets, and 50 of them are seen. "
            "The target is 2 % above the optimum, which 120,000 scheduled updates have found. The objective above the optimum goes on from the last one, over the square root of iterations (as in the study `forecast`, half-life 12). "
            "Rounds are iterations times 60, by the updates of a round. For the largest sets, of which nothing is seen, both are Ernest's x + y log(size) + z size without a negative number, fitted to the smaller sizes. "
@@ -86,7 +86,7 @@ def page(lab, found):
     shown = [row for row in found if None not in (*row["predicted"]["all"], *row["measured"]["all"])]
     rows = [(row["way"], row["measured"]["median"], min(row["measured"]["all"]), max(row["measured"]["all"]), row["predicted"]["median"], min(row["predicted"]["all"]), max(row["predicted"]["all"]), 0 if row["was_seen"] else 1) for row in shown]
     points = [f"data using (strcol(1) eq '{way}' ? $2 : NaN):5:3:4:6:7 with xyerrorbars lw 1.5 pt {5 + 2 * i} lc rgb '{COLOURS[i]}' title '{text}'" for i, (way, text) in enumerate(WAYS.items())]
-    points += ["data using ($8 == 1 ? $2 : NaN):5 with points pt 6 ps 2.5 lc rgb 'black' title 'size not seen'", "x with lines dt 3 lc rgb 'black' title 'as predicted'"]
+    points += ["data using ($8 == 1 ? $2 : NaN):5 with points pt 6 ps 2.5 lc rgb 'black' title 'size of which no run was seen'", "x with lines dt 3 lc rgb 'black' title 'predicted = measured'"]
     lab.plot("set logscale xy\nset xrange [300:30000]\nset yrange [300:30000]\nset xlabel 'measured rounds to 2 % above the optimum (exchanges)'\nset ylabel 'predicted from 50 iterations (exchanges)'\nset key inside left top Left reverse\nplot " + ", \\\n     ".join(points) + "\n",
              ["way", "measured", "least", "most", "predicted", "least", "most", "unseen"], rows)
     errors = {was_seen: [abs(one / real - 1) for row in found if row["was_seen"] == was_seen for one, real in zip(row["predicted"]["all"], row["measured"]["all"]) if None not in (one, real)] for was_seen in (True, False)}
