@@ -51,8 +51,7 @@ Rendezvous::Rendezvous(std::string at, int rank, int size, std::uint64_t timeout
   size_ = size;
 }
 
-Rendezvous::Rendezvous(const Endpoint& at)
-    : context_(options()), net_(context_.net()), deadline_(Deadline::now()) {
+Rendezvous::Rendezvous(const Endpoint& at) : context_(options()), net_(context_.net()), deadline_(Deadline::now()) {
   socket_ = net_.listen(gpusock::this_thread(), at.with_link(gpusock::LinkKind::automatic), kRanksMax);
   at_ = at.host_port();
   if (socket_ < 0) fail_to_open("cannot wait for other ranks at " + at_, true, at);
