@@ -237,6 +237,7 @@ class Studies(unittest.TestCase):
         self.assertEqual(forecast.of_futures([curve], ("line", 6), [{forecast.SEEN: drawn[3:4]}])["known"], 0)
         self.assertIsNone(forecast.of_futures([curve], ("line", 6), [{}]))
 
+    @long
     def test_fifty_iterations_name_a_schedule(self):
         found = self.results_of("naming")
         chosen, fastest = (min(found, key=lambda row: row[what]["median"] or math.inf) for what in ("predicted", "measured"))
@@ -280,6 +281,7 @@ class Studies(unittest.TestCase):
         for overhead in fusion.OVERHEADS:
             self.assertGreater(at["4M", overhead], max(at["none", overhead], at["256M", overhead]))
 
+    @long
     def test_tiles_pass_on_what_they_cut_and_change_no_bit(self):
         def passed(steps, columns):
             """Sums of a product that a step passes on: a block has 256 columns."""
