@@ -419,6 +419,9 @@ std::string problem_of_replicas(const Config& config) {
   if (!config.fail_at.empty() && (config.sync.empty() || config.serial || config.in_process)) {
     return "--fail-at is for nodes that are processes, and needs --sync";
   }
+  for (const FailAt& at : config.fail_at) {
+    if (at.rank >= config.nodes) return fmt::format("--fail-at: there is no rank {} of {}", at.rank, config.nodes);
+  }
   if (config.replicas == 1) return "";
   if (config.sync != "bsp") return "--replicas needs --sync bsp";
   if (config.replicas > config.nodes) {

@@ -154,6 +154,7 @@ class Cluster {
       if (message->contains("publishing")) {
         tell_where_published(gpusock::Endpoint::parse(message->at("publishing").get<std::string>()));
       }
+      if (message->contains("note")) gpusock::program::print_now(message->at("note").get<std::string>());
       if (message->contains("lost")) lose(node, loss_from(message->at("lost")));
       if (message->contains("failure") && !interrupted_ && !(losses_.stalled() && node.reported_progress)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
@@ -246,7 +247,7 @@ class Cluster {
       take_signals();  // a terminal signals all processes, this one no later
       node.exited = true;
       if (end.si_code == CLD_EXITED && end.si_status == 0 && node.report) continue;
-      if (!killing_) tell_end(rank, end);
+      if (!killing_ && !node.given_up) tell_end(rank, end);
       if (survives_losses()) continue;
       fail();
       if (!started()) kill_all(SIGTERM);  // the others wait for it, and cannot see that it has ended
@@ -300,7 +301,11 @@ class Cluster {
       const NodeProcess& node = nodes_[rank];
       if (node.exited || !node.stopped_at) continue;
       const std::chrono::duration<double> stopped = SteadyClock::now() - *node.stopped_at;
-      if (was_lost(rank)) kill(node.pid, SIGKILL);  // the others have ended the training without it
+      if (was_lost(rank)) {  // the others have ended the training without it
+        nodes_[rank].given_up = true;
+        kill(node.pid, SIGKILL);
+        continue;
+      }
       if (stopped < std::chrono::duration<double>(config_.timeout_s) + kNoticedByOthers) continue;
       fmt::print(stderr, "param_sync: rank {} was stopped by a signal, and not continued for {:g} s (--timeout)\n",
                  rank, config_.timeout_s);

@@ -26,7 +26,8 @@ struct NodeProcess {
   bool lost_a_node = false;          ///< true while it waits until the others have seen the loss, too
   bool reported_progress = false;    ///< true if it reported its progress with that loss
   bool control_ended = false;
-  bool exited = false;                                              ///< true once it is seen that it has ended
+  bool given_up = false;  ///< true if it was stopped, and killed when the others had ended without it
+  bool exited = false;    ///< true once it is seen that it has ended
   std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< when a signal stopped it; nothing: it runs
 
   NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}

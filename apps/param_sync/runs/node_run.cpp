@@ -24,7 +24,7 @@ Config& own_part(Config& config) {
 }  // namespace
 
 NodeRun::NodeRun(const Config& config, const Dataset& data, LossObserver observer,
-                 std::function<void(const std::string&)> tell)
+                 std::function<void(const std::string&, bool)> tell)
     : first_(config),
       config_(config),
       data_(data),
@@ -60,7 +60,7 @@ Trained NodeRun::train(const ProgressSink& progress) {
       return trained;
     } catch (const NodeFailure& failure) {
       if (!survives()) throw;
-      why = failure.what();
+      why = with_first_ranks(failure.what());
     }
     go_on(why);
   }
@@ -69,11 +69,13 @@ Trained NodeRun::train(const ProgressSink& progress) {
 /// Makes the node of the next view, with the nodes that are left.
 void NodeRun::go_on(const std::string& why) {
   constexpr int kAttemptsMax = 3;  // with the same nodes
-  const HeldTraining held = node_->held();
-  replace(nullptr);
   const View begun = membership_->view();
+  held_.newest = node_->held();
+  held_.newest.view = begun.number;
+  replace(nullptr);
   // A failure of the first step that no loss explains would come again.
-  const bool has_steps = std::ranges::any_of(held.ranges, [](const HeldRange& range) { return range.clock != 0; });
+  const bool has_steps = std::ranges::any_of(held_.newest.ranges,
+                                             [](const HeldRange& range) { return range.clock != 0; });
   std::string failure = why;
   for (int attempts = has_steps ? 0 : kAttemptsMax;; ++attempts) {
     const std::size_t nodes_before = membership_->view().members.size();
@@ -81,8 +83,12 @@ void NodeRun::go_on(const std::string& why) {
     agree(failure, host.where());
     if (membership_->view().members.size() != nodes_before) attempts = 0;
     if (attempts >= kAttemptsMax) throw NodeFailure(failure);
-    if (begin_view(held, host, failure)) break;
+    if (begin_view(host, failure)) break;
   }
+  const std::uint64_t from = node_->goes_on_from_view();
+  if (held_.newest.view == from) held_.older = std::move(held_.newest);
+  if (held_.older.view != from) held_.older = {};
+  held_.newest = {};
   note_lost(begun);
 }
 
@@ -93,7 +99,8 @@ void NodeRun::agree(const std::string& why, const gpusock::Endpoint& where) {
     if (at.phase == FailPhase::view && at.step == agreements_) std::raise(SIGKILL);
   }
   try {
-    membership_->next(where, static_cast<std::uint64_t>(first_.timeout_s * 1e9));
+    // A node may come late by as long as it takes another one to give up connecting.
+    membership_->next(where, static_cast<std::uint64_t>(2 * first_.timeout_s * 1e9));
   } catch (const gpusock::Error& error) {
     if (stopped_) throw Interrupted();
     throw NodeFailure(fmt::format("{}; rank {} cannot go on: {}", why, first_.rank, error.what()));
@@ -101,20 +108,18 @@ void NodeRun::agree(const std::string& why, const gpusock::Endpoint& where) {
   const std::vector<Member>& members = membership_->view().members;
   config_.nodes = static_cast<int>(members.size());
   config_.rank = static_cast<int>(std::ranges::find(members, first_.rank, &Member::id) - members.begin());
-  // All nodes of a view run: one that takes long to come is only slow.
-  config_.peers.clear();
-  config_.launch.reset();
+  config_.connect_s = first_.timeout_s;
 }
 
 /// Returns false if another node was lost meanwhile; then `failure` says so. `host`: where the first node of the view
 /// tells the others where all listen, if this is the first one.
-bool NodeRun::begin_view(const HeldTraining& held, bootstrap::Rendezvous& host, std::string& failure) {
-  replace(std::make_unique<Node>(config_, data_, observer_, &held));
+bool NodeRun::begin_view(bootstrap::Rendezvous& host, std::string& failure) {
+  replace(std::make_unique<Node>(config_, data_, observer_, &held_));
   try {
     node_->connect(listen_again(host));
     return true;
   } catch (const NodeFailure& error) {
-    failure = error.what();
+    failure = with_first_ranks(error.what());
   } catch (const gpusock::Error& error) {
     if (stopped_) throw Interrupted();
     failure = fmt::format("rank {}: {}", first_.rank, error.what());
@@ -164,8 +169,19 @@ void NodeRun::note_lost(const View& begun) {
   }
   for (const int rank : gone) lost_.push_back({rank, node_->steps_before(), config_.nodes});
   if (!tell_ || gone.empty()) return;
-  tell_(fmt::format("rank {} was lost after step {}: {} node(s) go on\n", fmt::join(gone, ", "), node_->steps_before(),
-                    config_.nodes));
+  tell_(fmt::format("rank{} {} {} lost after step {}: {} node(s) go on\n", gone.size() == 1 ? "" : "s",
+                    fmt::join(gone, ", "), gone.size() == 1 ? "was" : "were", node_->steps_before(), config_.nodes),
+        config_.rank == 0);
+}
+
+/// Says which ranks a message means, if its ranks are not those with which the run has begun.
+std::string NodeRun::with_first_ranks(const std::string& message) const {
+  const std::vector<Member>& members = membership_->view().members;
+  if (members.size() == static_cast<std::size_t>(first_.nodes)) return message;
+  std::vector<int> ids;
+  for (const Member& member : members) ids.push_back(member.id);
+  return fmt::format("{} (these ranks are those of the {} nodes that were left: at the beginning they were {})",
+                     message, ids.size(), fmt::join(ids, ", "));
 }
 
 void NodeRun::replace(std::unique_ptr<Node> by) {

@@ -32,9 +32,9 @@ struct Trained {
 class NodeRun {
  public:
   /// `observer`: see Node; not used with --replicas. `tell` takes a sentence about each loss from which the nodes go
-  /// on. Throws as Node does.
+  /// on, and whether this node is the first one of those that are left. Throws as Node does.
   NodeRun(const Config& config, const Dataset& data, LossObserver observer,
-          std::function<void(const std::string&)> tell);
+          std::function<void(const std::string&, bool)> tell);
 
   /// As Node's functions of these names.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
@@ -50,15 +50,16 @@ class NodeRun {
   bool survives() const { return first_.replicas > 1; }
   void go_on(const std::string& why);
   void agree(const std::string& why, const gpusock::Endpoint& where);
-  bool begin_view(const HeldTraining& held, bootstrap::Rendezvous& host, std::string& failure);
+  bool begin_view(bootstrap::Rendezvous& host, std::string& failure);
   std::vector<gpusock::Endpoint> listen_again(bootstrap::Rendezvous& host);
   void note_lost(const View& begun);
+  std::string with_first_ranks(const std::string& message) const;
   void replace(std::unique_ptr<Node> by);
 
   const Config first_;  ///< as the run has begun
   Config config_;
   const Dataset& data_;
-  std::function<void(const std::string&)> tell_;
+  std::function<void(const std::string&, bool)> tell_;
   LossObserver observer_;
   gpusock::Endpoint listens_at_;  ///< this node's first address
   std::optional<Membership> membership_;
@@ -66,6 +67,7 @@ class NodeRun {
   std::atomic<bool> stopped_{false};
   std::unique_ptr<Node> node_;
   bootstrap::Rendezvous* meeting_ = nullptr;  ///< null, or what listen_again() waits in
+  HeldViews held_;
   std::vector<LostNode> lost_;
   std::uint64_t agreements_ = 0;  ///< that this node has begun
 };

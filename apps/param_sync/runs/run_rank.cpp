@@ -57,7 +57,9 @@ Trained train_controlled(const Config& config, const Dataset& data, ControlSocke
                                control.send({{"lost", to_json(loss)}});
                              },
                              [&] { control.receive(); }};  // the cluster answers once all nodes have seen it
-  NodeRun node(config, data, cluster, {});
+  NodeRun node(config, data, cluster, [&](const std::string& text, bool is_first) {
+    if (is_first) control.send({{"note", text}});
+  });
   gpusock::program::StopWatcher watcher([&](int signal) {
     stopped_by = signal;
     node.request_stop();
@@ -113,7 +115,7 @@ int run_controlled(const Config& config) {
 
 Trained train_by_hand(const Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
-  NodeRun node(config, data, {}, gpusock::program::print_now);
+  NodeRun node(config, data, {}, [](const std::string& text, bool) { gpusock::program::print_now(text); });
   gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
@@ -151,7 +153,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   });
   config.rank = others->rank();
   config.nodes = others->size();
-  NodeRun node(config, data, {}, gpusock::program::print_now);
+  NodeRun node(config, data, {}, [](const std::string& text, bool) { gpusock::program::print_now(text); });
   gpusock::program::StopWatcher watcher([&](int) {
     stopped = true;
     node.request_stop();

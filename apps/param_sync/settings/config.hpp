@@ -100,6 +100,7 @@ struct Config {
   std::vector<std::uint64_t> lost_after;    ///< with `serial`: steps after which a node is lost, one each
   std::optional<bootstrap::Launch> launch;  ///< set if a launcher gives the rank and no option chose how to run
   std::vector<FailAt> fail_at;              ///< which nodes end themselves; a node has only its own
+  std::optional<double> connect_s;          ///< set for views after the first one
   int control_fd = -1;                      ///< of a node that a cluster has started: the socket to the cluster
   std::string json_file;
   std::string series_file;
@@ -118,6 +119,7 @@ struct Config {
   /// How long nodes wait for each other's connections. Nodes that this program has started all run by then: one that
   /// takes long is only slow. Nodes that were started otherwise may never come.
   double connect_timeout_s() const {
+    if (connect_s) return *connect_s;
     const bool all_there = peers.empty() && !launch;
     return all_there ? std::max(timeout_s, kStartSecondsMin) : timeout_s;
   }

@@ -159,7 +159,7 @@ void Node::Impl::finish_common(NodeReport& report) const {
   }
 }
 
-Node::Node(const Config& config, const Dataset& data, LossObserver observer, const HeldTraining* before)
+Node::Node(const Config& config, const Dataset& data, LossObserver observer, const HeldViews* before)
     : impl_(config.sync.empty() ? make_scheme_node(config, data, std::move(observer))
                                 : make_store_node(config, data, std::move(observer), before)) {}
 Node::~Node() = default;
@@ -172,6 +172,7 @@ std::optional<gpusock::Endpoint> Node::publishes_at() const {
 void Node::connect(const std::vector<gpusock::Endpoint>& peers) { impl_->connect(peers); }
 std::vector<gpusock::Endpoint> Node::exchange(const gpusock::Endpoint& mine) { return impl_->exchange(mine); }
 std::uint64_t Node::steps_before() const { return impl_->steps_before; }
+std::uint64_t Node::goes_on_from_view() const { return impl_->goes_on_from_view; }
 NodeReport Node::train(const ProgressSink& progress) { return impl_->train(progress); }
 HeldTraining Node::held() { return impl_->held(); }
 std::vector<float> Node::weights() const { return impl_->memory.final_weights(); }

@@ -30,9 +30,16 @@ struct LossObserver {
 
 /// What a node has of a training that a loss has ended (Node::held()).
 struct HeldTraining {
+  std::uint64_t view = 0;         ///< the number of the view; 0: this node was not there
   int nodes = 0;                  ///< how many there were
   std::uint64_t first_step = 0;   ///< the step with which their run began
-  std::vector<HeldRange> ranges;  ///< see Store::held(); empty: this node was not there
+  std::vector<HeldRange> ranges;  ///< see Store::held()
+};
+
+/// What a node has of the last two views. If it is lost that a view begins, some nodes have only what was before it.
+struct HeldViews {
+  HeldTraining older;   ///< of the view with whose weights the newest one began
+  HeldTraining newest;  ///< of the view that has ended now
 };
 
 class Node {
@@ -40,7 +47,7 @@ class Node {
   /// Makes the node of rank `config.rank`. Throws gpusock::Error if the device or the settings do not allow it.
   /// `before`: null, or what is left of a training with --replicas with which the nodes go on; it stays until connect()
   /// has returned.
-  Node(const Config& config, const Dataset& data, LossObserver observer = {}, const HeldTraining* before = nullptr);
+  Node(const Config& config, const Dataset& data, LossObserver observer = {}, const HeldViews* before = nullptr);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -60,6 +67,8 @@ class Node {
 
   /// How many steps the nodes before have made together, counted as they counted; once connected.
   std::uint64_t steps_before() const;
+  /// The number of the view with whose weights the nodes go on; once connected.
+  std::uint64_t goes_on_from_view() const;
 
   /// Trains to the end. Throws NodeFailure, which names the lost rank if it is known, or Interrupted.
   NodeReport train(const ProgressSink& progress);

@@ -67,8 +67,9 @@ struct Node::Impl {
   LossObserver observer;
   Plan plan;
   int peer_count;
-  std::uint64_t first_step = 0;    ///< first step of this run: not 0 if it goes on with a training
-  std::uint64_t steps_before = 0;  ///< see Node::steps_before()
+  std::uint64_t first_step = 0;         ///< first step of this run: not 0 if it goes on with a training
+  std::uint64_t steps_before = 0;       ///< see Node::steps_before()
+  std::uint64_t goes_on_from_view = 0;  ///< see Node::goes_on_from_view()
 
   gpusock::Context context;
   gpusock::Stream compute{context};
@@ -112,6 +113,6 @@ struct Node::Impl {
 std::unique_ptr<Node::Impl> make_scheme_node(const Config& config, const Dataset& data, LossObserver observer);
 /// A node whose gradients go through a store (--sync). `before`: see Node.
 std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer,
-                                            const HeldTraining* before);
+                                            const HeldViews* before);
 
 }  // namespace param_sync

@@ -5,8 +5,10 @@
 #include "training/serial_store.cuh"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <variant>
 
 namespace param_sync {
@@ -22,6 +24,14 @@ class SerialPart {
       return std::make_unique<SerialStore<std::decay_t<decltype(clock)>>>(config_, plan_, model_, clock, begin_);
     };
     run_ = std::visit(make, plan_.sync.clock);
+  }
+
+  /// Throws gpusock::Error (EINVAL) if this part does not come to a step.
+  void check_step(std::uint64_t step) const {
+    if (step >= begin_.step && step <= plan_.steps) return;
+    throw gpusock::Error::with_cause(EINVAL, "--lost " + std::to_string(step) +
+                                                 ": the nodes that are there then make steps " +
+                                                 std::to_string(begin_.step) + " to " + std::to_string(plan_.steps));
   }
 
   /// Trains until step `until`, or to the end if that comes first.
@@ -79,6 +89,7 @@ SerialResult train_serially(const Config& config, const Dataset& data, const Pro
   for (auto loss = config.lost_after.begin();;) {
     SerialPart part(left, data, begin, nodes_before);
     const bool is_last = loss == config.lost_after.end();
+    if (!is_last) part.check_step(*loss);
     NodeReport report = part.train(is_last ? ~std::uint64_t{0} : *loss, progress, stop);
     report.lost = lost;
     if (is_last) return part.finish(std::move(report));

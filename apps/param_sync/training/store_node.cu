@@ -1,6 +1,7 @@
 #include "training/store_node.cuh"
 
 #include "plan/exchange_plan.hpp"
+#include "plan/held_views.hpp"
 #include "training/run_settings.hpp"
 #include "training/step.cuh"
 
@@ -32,12 +33,21 @@ GroupOptions group_options(const Config& config) {
   return options;
 }
 
+/// What other nodes are told of a view's part that this node has.
+HeldOutline::OfView outline_of(const HeldTraining& held) {
+  std::uint64_t clock = 0;
+  for (const HeldRange& range : held.ranges) clock = std::max(clock, range.clock);
+  return {held.view, static_cast<std::uint64_t>(held.nodes), held.first_step, clock};
+}
+
+HeldOutline outline_of(const HeldViews& held) { return {outline_of(held.older), outline_of(held.newest)}; }
+
 constexpr std::size_t kSettingWords = 2 * std::tuple_size_v<RunSettings>;  // of four bytes, of one rank
 
 }  // namespace
 
 StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer,
-                     const HeldTraining* what_is_left)
+                     const HeldViews* what_is_left)
     : Impl(run, dataset, std::move(loss_observer)),
       before(what_is_left),
       group(context, run.rank, run.nodes, group_options(run)),
@@ -165,33 +175,48 @@ void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
 
 /// Begins with what the nodes that are left have, in the ranges of the nodes that there are now.
 void StoreNode::go_on() {
-  const std::vector<StoreRange> old_ranges = store_ranges(plan.layout, before->nodes);
+  gpusock::Mapped<HeldOutline> outlines(context, static_cast<std::size_t>(config.nodes));
+  outlines[static_cast<std::size_t>(config.rank)] = outline_of(*before);
+  exchange_words(outlines);
+  const ChosenView chosen = choose_view({outlines.data(), outlines.size()});
+  goes_on_from_view = chosen.view;
+  const std::vector<StoreRange> old_ranges = store_ranges(plan.layout, chosen.nodes);
   std::vector<std::size_t> floats;
   floats.reserve(old_ranges.size());
   for (const StoreRange& range : old_ranges) floats.push_back(range.parameters.size());
+  std::span<const HeldRange> own_part;
+  for (const HeldTraining* held : {&before->older, &before->newest}) {
+    if (held->view == chosen.view) own_part = held->ranges;
+  }
   RecoveredRanges left;
-  of_group([&] { left = recover(group, context, floats, before->ranges, ns_of(config.timeout_s)); });
+  of_group([&] { left = recover(group, context, floats, own_part, ns_of(config.timeout_s)); });
   static_assert(Sgd::kStateFloats == 1);  // so a range of states is one of weights
   std::vector<float> weights(memory.parameters), states(memory.parameters);
   for (std::size_t i = 0; i < old_ranges.size(); ++i) {
     std::ranges::copy(left.weights[i], weights.begin() + old_ranges[i].parameters.begin);
     std::ranges::copy(left.states[i], states.begin() + old_ranges[i].parameters.begin);
   }
-  steps_before = before->first_step + left.clock;
-  first_step = plan.step_after(steps_before, before->nodes);
+  steps_before = chosen.first_step + left.clock;
+  first_step = plan.step_after(steps_before, chosen.nodes);
   plan.sync.steps = plan.steps - first_step;
   memory.weights.copy_in(weights);
   make_store(weights, states);
 }
 
+/// All nodes get each other's element. An operation of the group that waits.
+template <class T>
+void StoreNode::exchange_words(gpusock::Mapped<T>& all) {
+  static_assert(sizeof(T) % sizeof(std::int32_t) == 0);
+  const std::size_t numbers = all.size() * sizeof(T) / sizeof(std::int32_t);
+  of_group([&] {
+    group.wait(group.all_gather({all.data(), numbers, DataType::int32}, ns_of(config.connect_timeout_s())));
+  });
+}
+
 std::vector<gpusock::Endpoint> StoreNode::exchange(const gpusock::Endpoint& mine) {
-  static_assert(sizeof(gpusock::ResolvedEndpoint) % sizeof(std::int32_t) == 0);
   gpusock::Mapped<gpusock::ResolvedEndpoint> addresses(context, static_cast<std::size_t>(config.nodes));
   addresses[static_cast<std::size_t>(config.rank)] = mine;
-  const std::size_t numbers = addresses.size() * sizeof addresses[0] / sizeof(std::int32_t);
-  of_group([&] {
-    group.wait(group.all_gather({addresses.data(), numbers, DataType::int32}, ns_of(config.connect_timeout_s())));
-  });
+  exchange_words(addresses);
   std::vector<gpusock::Endpoint> all;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) all.push_back({addresses[rank], {}});
   return all;
@@ -200,7 +225,7 @@ std::vector<gpusock::Endpoint> StoreNode::exchange(const gpusock::Endpoint& mine
 HeldTraining StoreNode::held() {
   context.cancel();  // nobody needs this node's connections any more
   end_kernels();
-  HeldTraining held{config.nodes, first_step, {}};
+  HeldTraining held{0, config.nodes, first_step, {}};
   if (store == nullptr || config.replicas == 1) return held;
   held.ranges = store->held();
   return held;
@@ -437,7 +462,7 @@ void StoreNode::request_stop() noexcept {
 }
 
 std::unique_ptr<Node::Impl> make_store_node(const Config& config, const Dataset& data, LossObserver observer,
-                                            const HeldTraining* before) {
+                                            const HeldViews* before) {
   return std::make_unique<StoreNode>(config, data, std::move(observer), before);
 }
 

@@ -25,7 +25,7 @@ namespace param_sync {
 
 class StoreNode final : public Node::Impl {
  public:
-  StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer, const HeldTraining* before);
+  StoreNode(const Config& run, const Dataset& dataset, LossObserver loss_observer, const HeldViews* before);
   ~StoreNode() override;
 
   gpusock::Endpoint listen(const gpusock::Endpoint& at) override;
@@ -48,6 +48,8 @@ class StoreNode final : public Node::Impl {
   void compare_settings();
   void make_store(const std::vector<float>& weights, const std::vector<float>& states);
   void go_on();
+  template <class T>
+  void exchange_words(gpusock::Mapped<T>& all);
   std::uint64_t version_of(std::uint64_t step, int layer) const {
     return plan.sync.version_of(clock_of(step), own(layer));
   }
@@ -70,7 +72,7 @@ class StoreNode final : public Node::Impl {
   std::string reason();
   void end_kernels() noexcept;
 
-  const HeldTraining* before;  ///< null, or what the nodes go on with
+  const HeldViews* before;  ///< null, or what the nodes go on with
   std::vector<StoreRange> ranges = store_ranges(plan.layout, config.nodes);
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
