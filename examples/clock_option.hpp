@@ -14,11 +14,11 @@ inline void take_clock(gpusock::program::Arguments& arguments, std::string& cloc
   arguments.text("--clock", clock, "Which " + read + " a rank may read: bsp, ssp:S or async")
       .check([read](const std::string& text) {
         try {
-          param_sync::clock_of(text);
-          return std::string();
+          if (!param_sync::drops_late(param_sync::clock_of(text))) return std::string();  // here each push counts
         } catch (const gpusock::Error&) {
-          return "'" + text + "' is none of bsp, ssp:S (" + read + " miss at most S pushes of each rank) and async";
+          // What follows says what is possible.
         }
+        return "'" + text + "' is none of bsp, ssp:S (" + read + " miss at most S pushes of each rank) and async";
       });
 }
 

@@ -229,6 +229,12 @@ __device__ inline int receive_packed(const Group& group, const Worker& worker, u
   });
 }
 
+/// With a clock that drops late pushes, a worker goes on from the version that it has pulled. One thread.
+__device__ inline void catch_up(const Worker& worker, unsigned range, std::uint64_t version) {
+  if (!worker.clock.drops_late() || version <= worker.clock_of(range)) return;
+  executor::DeviceWord(worker.clocks[range]).store(version, cuda::memory_order_relaxed);  // see worker.cuh
+}
+
 /// Counts a pull of these rows that was answered, whose request was so many bytes.
 template <class Group>
 __device__ inline void note_pull(const Group& group, const Worker& worker, unsigned range, std::uint64_t asked,
@@ -241,6 +247,7 @@ __device__ inline void note_pull(const Group& group, const Worker& worker, unsig
     add_bytes(worker.traffic[range].pulled_bytes,
               sizeof(Answer) + ranks * sizeof(std::uint64_t) + words * sizeof(std::uint32_t));
     note(worker, range, worker.clock_of(range), head.seen);
+    catch_up(worker, range, head.seen[worker.rank]);
     for (std::uint64_t rank = 0; seen != nullptr && rank < ranks; ++rank) seen[rank] = head.seen[rank];
   }
   group.sync();
@@ -312,7 +319,7 @@ __device__ inline int push_rows_from(const Group& group, const StoreHandle& hand
 
 }  // namespace store
 
-/// Returns how many pushes of a range this rank has made.
+/// Returns how many pushes of a range this rank has made. With Backup and Coded: the version of a range after a pull.
 __device__ inline std::uint64_t clock_of(const StoreHandle& handle, unsigned range) {
   return handle.worker->clock_of(range);
 }
@@ -358,6 +365,10 @@ __device__ inline int push(const Group& group, const StoreHandle& handle, unsign
 ///
 /// `seen` is null, or memory for a number of each rank, which all threads of the group share: then it says, by rank,
 /// how many of its pushes the weights contain at least.
+///
+/// With Backup and Coded `seen` and clock_of() count versions, which are sums: a pull returns a version that has at
+/// least this rank's clock, and from then on this is the rank's clock. So a rank that was late goes on from the newest
+/// version.
 ///
 /// With StoreOptions::replicas it also keeps the range, if this rank has a replica of it, and waits for the ranks that
 /// have one otherwise.

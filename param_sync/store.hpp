@@ -24,10 +24,10 @@ struct Worker;  // what kernels need: store/worker.cuh
 /// How a store works. All ranks pass the same options, except where it says that they may differ.
 struct StoreOptions {
   AnyClock clock = Bsp();  ///< which version of the weights a worker may read (clock_of() reads its text)
-  /// What an owner does with a push; with Bsp, with the sum of all ranks' pushes. With other clocks each rank has
+  /// What an owner does with a push; with Bsp, Backup and Coded, with a sum of pushes. With other clocks each rank has
   /// velocities of its own, which decay with its pushes alone.
   Update update = Update::add();
-  Correction correction = {};  ///< of pushes that are late; not with Bsp
+  Correction correction = {};  ///< of pushes that are late; with Ssp and Async
   /// How pushes are sent. An owner computes with float32 in any case.
   WireFormat push_format = WireFormat::float32;
   WireFormat pull_format = WireFormat::float32;  ///< how weights are sent to workers that pull

@@ -63,6 +63,10 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, std::span<con
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
+  if (const Backup* const backup = std::get_if<Backup>(&options.clock))
+    hash = fnv1a(&backup->backups, sizeof backup->backups, hash);
+  if (const Coded* const coded = std::get_if<Coded>(&options.clock))
+    hash = fnv1a(&coded->stragglers, sizeof coded->stragglers, hash);
   const float of_late[] = {options.correction.compensation, static_cast<float>(options.correction.divides_by_lag)};
   hash = fnv1a(of_late, sizeof of_late, hash);
   for (const auto& ranges : {initial, states}) {
@@ -123,8 +127,10 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, std::sp
   if (!states.empty() && !std::holds_alternative<Bsp>(options.clock)) {
     refuse_store("states with another clock than bsp: each rank has states of its own then");
   }
-  if (std::holds_alternative<Bsp>(options.clock) && (correction.divides_by_lag || correction.compensation != 0)) {
-    refuse_store("a correction of late pushes: with the clock bsp no push is late");
+  if (const std::string problem = problem_of(options.clock, ranks); !problem.empty()) refuse_store(problem);
+  const bool sums = std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
+  if (sums && (correction.divides_by_lag || correction.compensation != 0)) {
+    refuse_store("a correction of late pushes: with the clocks bsp, backup and coded no late push is applied");
   }
   return options;
 }

@@ -39,7 +39,8 @@ enum class RequestKind : std::uint32_t {
 struct Request {
   RequestKind kind = RequestKind::push;  ///< what it asks for
   std::uint32_t range = 0;               ///< number of the range
-  std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before
+  std::uint64_t clock = 0;               ///< how many pushes of this range the worker has made before; with a clock
+                                         ///< that is kDropsLate, the version that it has
   std::uint64_t floats = 0;              ///< floats of the range; of requests with rows: how many rows
   /// True if it is of a kind that is known.
   GPUSOCK_FN bool is_known() const {

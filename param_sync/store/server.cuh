@@ -7,6 +7,7 @@
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/key_rows.cuh"
 #include "param_sync/store/range_clocks.hpp"
+#include "param_sync/store/sum_of.hpp"
 #include "param_sync/store/worker.cuh"
 #include "param_sync/update/sgd.hpp"
 
@@ -38,6 +39,7 @@ struct Connection {
   std::uint64_t after[Head::kRanksMax] = {};  ///< of a pull_after: by rank, how many of its pushes it asks for
   Head head;                                  ///< the beginning of an answer
   bool waits_for_room = false;                ///< of an answer: a change of the room wakes the server
+  bool from_copy = false;                     ///< of an answer: the weights have changed, and it goes on from a copy
 };
 
 /// The rows of a range that a rank has named last.
@@ -365,7 +367,7 @@ class ServerLoop {
                                              : request.floats == range.floats;
     return size && (!request.has_keys() || range.keys.rows != 0) && (range.weights != nullptr || range.floats == 0) &&
            (!request.is_of_replica() || s_.replicas.keeps(s_.rank, at(index).rank)) &&
-           request.clock == clocks(request.range).received[at(index).rank];
+           clocks(request.range).may_have(at(index).rank, request.clock);
   }
 
   /// How many rows the range of a request has.
@@ -389,6 +391,7 @@ class ServerLoop {
     const int rank = at(index).rank;
     const bool held = !clocks(range).may_push(rank);
     change([&] {
+      clocks(range).begin_push(rank, at(index).request.clock);
       at(index).phase = held ? Phase::held : Phase::pushing;
       at(index).missed = clocks(range).of_others(rank) - read_of_others(range, rank);
     });
@@ -528,20 +531,25 @@ class ServerLoop {
     answer_all(range);
   }
 
-  /// Applies the sum of all ranks' pushes of a clock.
+  /// Applies the sum of all ranks' pushes of a clock, or of some (kDropsLate).
   __device__ void apply_all(unsigned range) {
     const OwnedRange& owned = s_.ranges[range];
     if (owned.before != nullptr) {
       gpusock::copy(block_, owned.before, owned.weights, replica_floats(owned.floats) * sizeof(float));
       __syncthreads();
     }
-    for_own_share(owned.floats, [&](std::uint64_t i) {
-      float sum = owned.pushed[i];
-      for (int rank = 1; rank < s_.ranks; ++rank) {
-        sum = sum + owned.pushed[static_cast<std::uint64_t>(rank) * owned.floats + i];
-      }
-      update_.apply(sum, owned.states.of(i), owned.weights[i]);
-    });
+    if constexpr (Clock::kDropsLate) {
+      keep_answers(range);
+      apply_some(owned, clocks(range).summed());
+    } else {
+      for_own_share(owned.floats, [&](std::uint64_t i) {
+        float sum = owned.pushed[i];
+        for (int rank = 1; rank < s_.ranks; ++rank) {
+          sum = sum + owned.pushed[static_cast<std::uint64_t>(rank) * owned.floats + i];
+        }
+        update_.apply(sum, owned.states.of(i), owned.weights[i]);
+      });
+    }
     change([&] { clocks(range).apply_all(); });
     for (int i = 0; i < s_.connection_count; ++i) {
       if (at(i).phase != Phase::held || at(i).request.range != range) continue;
@@ -550,6 +558,41 @@ class ServerLoop {
       // An empty push goes on at once: there is room for an answer.
       watch(i, words_of_push(at(i).request) == 0 ? gpusock::kPollOut : gpusock::kPollIn);
     }
+  }
+
+  /// Before a range changes, with a clock that is kDropsLate: answers that are being sent to slow workers keep their
+  /// version. A worker that reads has no push that waits, so its push's memory is free until the answer is sent.
+  __device__ void keep_answers(unsigned range) const {
+    const OwnedRange& owned = s_.ranges[range];
+    for (int i = 0; i < s_.connection_count; ++i) {
+      const Connection& connection = at(i);
+      if (connection.phase != Phase::sending || connection.request.range != range || connection.from_copy) continue;
+      if (connection.request.is_push()) continue;  // it is told of a loss
+      gpusock::copy(block_, pushed_by(connection), owned.weights, owned.floats * sizeof(float));
+      change([&] { at(i).from_copy = true; });
+    }
+  }
+
+  /// Where a rank's push of the next clock is kept.
+  __device__ float* pushed_by(const Connection& connection) const {
+    const OwnedRange& range = s_.ranges[connection.request.range];
+    return range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats;
+  }
+
+  /// The weights of an answer.
+  __device__ const float* weights_for(const Connection& connection) const {
+    if constexpr (Clock::kDropsLate) {
+      if (connection.from_copy) return pushed_by(connection);
+    }
+    return s_.ranges[connection.request.range].weights;
+  }
+
+  /// Applies the sum of some ranks' pushes: bits of `summed` by rank.
+  __device__ void apply_some(const OwnedRange& owned, std::uint64_t summed) const {
+    const float scale = clock_.scale(s_.ranks);
+    for_own_share(owned.floats, [&](std::uint64_t i) {
+      update_.apply(scale * sum_of(summed, owned.pushed + i, owned.floats), owned.states.of(i), owned.weights[i]);
+    });
   }
 
   __device__ void answer_all(unsigned range) {
@@ -603,6 +646,7 @@ class ServerLoop {
       connection.before = {};
       connection.done = 0;
       connection.waits_for_room = false;
+      connection.from_copy = false;
       connection.phase = Phase::sending;
     });
     go_on_sending(index);
@@ -658,7 +702,7 @@ class ServerLoop {
       const std::uint64_t first = connection.done + of_head - connection.head_words;
       if (!connection.request.has_rows() && s_.pull_format == WireFormat::float32) {
         const std::uint64_t bytes = (count - of_head) * sizeof(float);
-        gpusock::copy(block_, to + of_head, range.weights + first, bytes);
+        gpusock::copy(block_, to + of_head, weights_for(connection) + first, bytes);
         if (range.read != nullptr) gpusock::copy(block_, read_by(connection) + first, range.weights + first, bytes);
       } else {
         codec::with_format(s_.pull_format, [&]<class Format>(const Format&) {
@@ -675,11 +719,12 @@ class ServerLoop {
   __device__ void write_packed(Connection& connection, const codec::Packed<Format>& packed, std::uint64_t first,
                                std::uint32_t* to, std::uint64_t count) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
+    const float* const weights = weights_for(connection);
     float* const read = range.read == nullptr ? nullptr : read_by(connection);
     // Other ranks may change weights between two pieces: then a block that is cut keeps the scale with which it began.
     packed.pack(
         first, count, to, threadIdx.x, blockDim.x, &connection.before,
-        [&](std::uint64_t row, std::uint64_t i) { return range.weights[weight_of(connection, row, i)]; },
+        [&](std::uint64_t row, std::uint64_t i) { return weights[weight_of(connection, row, i)]; },
         [&](std::uint64_t row, std::uint64_t i, float sent) {
           if (read != nullptr) read[weight_of(connection, row, i)] = sent;
         });

@@ -220,7 +220,11 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text(
           "--sync", config.sync,
           "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-          "pushes of each other node), async, downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M "
+          "pushes of each other node), async, backup:B (with --serial: a step ends with the first gradients of all "
+          "nodes "
+          "but B, and late ones are dropped), coded:K (likewise: groups of K + 1 nodes compute the same samples, and a "
+          "step ends with the first gradients of each group), downpour:PUSH,PULL (pushes and pulls after so many "
+          "steps), slots:M "
           "(after a step M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass "
           "weights on, up to D times, and each time they are a step older), both with a smaller --momentum; or "
           "every:X, in which nodes average their "
@@ -438,10 +442,27 @@ std::string problem_of_replicas(const Config& config) {
   return "";
 }
 
+/// Says what does not go with --sync backup:B and coded:K; empty if nothing is.
+std::string problem_of_late_drops(const Config& config, const SyncPlan& sync) {
+  if (!sync.drops_late()) return "";
+  if (const std::string problem = problem_of(sync.clock, config.nodes); !problem.empty()) return "--sync " + problem;
+  if (!config.serial) {
+    return "--sync backup:B and coded:K are for virtual time: give --serial, and --delays for slow nodes";
+  }
+  if (config.stale_lr || config.delay_compensation != 0) {
+    return "--sync backup:B and coded:K drop late pushes: leave out --stale-lr and --delay-compensation";
+  }
+  if (!config.history_file.empty()) {
+    return "--history is of pushes that all count: it needs another --sync than backup:B or coded:K";
+  }
+  return "";
+}
+
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
   if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
   const SyncPlan sync = sync_of(config.sync);
+  if (const std::string problem = problem_of_late_drops(config, sync); !problem.empty()) return problem;
   if (config.stale_lr && sync.is_deterministic()) return "--stale-lr needs --sync ssp:S, async, downpour or slots";
   if (config.delay_compensation != 0 && (sync.is_deterministic() || sync.local_steps != 0)) {
     return "--delay-compensation needs --sync ssp:S or async, in which nodes push gradients";

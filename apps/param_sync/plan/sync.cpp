@@ -118,6 +118,9 @@ SyncPlan sync_of(std::string_view text) {
       EINVAL,
       "'" + std::string(text) +
           "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, "
+          "backup:B (a step ends with the gradients of all nodes but B), coded:K (nodes of a group of K + 1 compute "
+          "the "
+          "same, and a step ends with one of each group), "
           "downpour:PUSH,PULL (a node pushes its change after PUSH steps, and pulls weights after PULL steps, a "
           "multiple of PUSH), slots:M (after a step M nodes push their changes and pull weights, by turns), pipeline:D "
           "(weights are D steps old, from 1 to " +

@@ -5,6 +5,7 @@
 #include "param_sync/store/clock/clock.hpp"
 #include "param_sync/store/tree.hpp"
 #include "plan/slots.hpp"
+#include "settings/config.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -44,6 +45,20 @@ struct SyncPlan {
 
   /// True if equal runs end with equal weights.
   bool is_deterministic() const { return std::holds_alternative<Bsp>(clock); }
+  /// True if a step may end without some nodes, whose gradients are then dropped.
+  bool drops_late() const { return param_sync::drops_late(clock); }
+  /// How many parts of a step's samples a node computes: with gradient coding those of its whole group.
+  std::uint64_t batches_of_node() const {
+    const Coded* const coded = std::get_if<Coded>(&clock);
+    return coded == nullptr ? 1 : coded->stragglers + 1;
+  }
+  /// The settings of a run in which each group of nodes with the same samples is one node. Its steps have the same
+  /// size.
+  Config of_groups(Config config) const {
+    config.nodes /= static_cast<int>(batches_of_node());
+    config.batch *= static_cast<std::uint32_t>(batches_of_node());
+    return config;
+  }
   /// True if all nodes average their weights.
   bool averages() const { return local_steps != 0 && is_deterministic(); }
   /// How many exchanges of a rank's layer come before a step, or in all if it is `steps`. The last step is followed by

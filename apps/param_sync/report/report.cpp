@@ -103,6 +103,12 @@ std::string division_of_work(const Config& config) {
     return fmt::format("one process trained the models of {} nodes, {} samples a step for each, and {}", config.nodes,
                        config.batch, config.outer.empty() ? "averaged them" : "averaged their changes");
   }
+  if (config.serial && sync.batches_of_node() != 1) {
+    return fmt::format(
+        "one process computed the gradients of {} nodes, in groups of {} with the same {} samples a step, in "
+        "virtual time",
+        config.nodes, sync.batches_of_node(), sync.of_groups(config).batch);
+  }
   if (config.serial && !sync.is_deterministic()) {
     return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, in virtual time",
                        config.nodes, config.batch);
@@ -204,6 +210,10 @@ std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
   const SyncPlan sync = sync_of(run.config.sync);
   if (sync.averages()) return fmt::format("staleness 0 averages ({})\n", run.config.sync);
+  if (sync.drops_late()) {
+    return fmt::format("staleness 0 steps ({}); {} of {} gradients came late and were dropped\n", run.config.sync,
+                       run.nodes.front().dropped_pushes, run.nodes.front().pushes);
+  }
   double pulls = 0;
   for (const NodeReport& node : run.nodes) {
     for (const std::uint64_t count : node.staleness) pulls += static_cast<double>(count);
@@ -320,7 +330,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, step
                                    step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
-                                   staleness_max, lost, accuracies)
+                                   staleness_max, computed_batches, pushes, dropped_pushes, lost, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);

@@ -57,9 +57,12 @@ struct NodeCounters {
   /// With --sync, by lag: how many pulls of a range have missed so many pushes of another node, counted from this
   /// node's own clock (by 64, or more: number 64); empty: none was counted.
   std::vector<std::uint64_t> staleness;
-  std::uint64_t staleness_sum = 0;  ///< of all these lags
-  std::uint64_t staleness_max = 0;  ///< the longest one
-  std::vector<LostNode> lost;       ///< with --replicas, in the order of losses
+  std::uint64_t staleness_sum = 0;     ///< of all these lags
+  std::uint64_t staleness_max = 0;     ///< the longest one
+  std::uint64_t computed_batches = 0;  ///< with --serial --sync: parts of steps' samples that all nodes have computed
+  std::uint64_t pushes = 0;            ///< likewise: pushes of the whole model that they have sent
+  std::uint64_t dropped_pushes = 0;    ///< likewise: those that were late (--sync backup:B and coded:K)
+  std::vector<LostNode> lost;          ///< with --replicas, in the order of losses
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 

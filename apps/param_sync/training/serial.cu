@@ -18,7 +18,11 @@ namespace {
 class SerialPart {
  public:
   SerialPart(const Config& config, const Dataset& data, const SerialBegin& begin, int nodes_before)
-      : config_(config), plan_(Plan::make(config, data)), model_(config, plan_, data), begin_(begin) {
+      : config_(config),
+        of_data_(sync_of(config.sync).of_groups(config)),
+        plan_(Plan::make(of_data_, data)),
+        model_(of_data_, plan_, data),
+        begin_(begin) {
     begin_.step = plan_.step_after(begin.step, nodes_before);
     const auto make = [&](const auto& clock) -> std::unique_ptr<SerialRun> {
       return std::make_unique<SerialStore<std::decay_t<decltype(clock)>>>(config_, plan_, model_, clock, begin_);
@@ -72,6 +76,7 @@ class SerialPart {
 
  private:
   const Config config_;
+  const Config of_data_;  ///< those settings for nodes that have samples of their own
   const Plan plan_;
   SerialModel model_;
   SerialBegin begin_;

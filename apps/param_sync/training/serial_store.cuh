@@ -7,11 +7,13 @@
 #include "param_sync/store.hpp"
 #include "param_sync/store/correction.hpp"
 #include "param_sync/store/range_clocks.hpp"
+#include "param_sync/store/sum_of.hpp"
 #include "plan/delays.hpp"
 #include "plan/store_ranges.hpp"
 #include "training/serial_model.cuh"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <queue>
 #include <utility>
@@ -28,6 +30,15 @@ namespace param_sync {
     float sum = gradients[i];
     for (int rank = 1; rank < nodes; ++rank) sum += gradients[stride * rank + i];
     update.apply(sum, states.of(i), weights[i]);
+  });
+}
+
+/// Sums the gradients of the ranks that have a bit in `summed`, and applies the sums times `scale`, as an owner does.
+[[maybe_unused]] static __global__ void apply_sum_of(Sgd update, std::uint64_t summed, float scale,
+                                                     std::uint32_t parameters, const float* gradients,
+                                                     std::size_t stride, UpdateStates states, float* weights) {
+  for_share(parameters, [&](std::uint32_t i) {
+    update.apply(scale * store::sum_of(summed, gradients + i, stride), states.of(i), weights[i]);
   });
 }
 
@@ -115,7 +126,7 @@ class SerialStore final : public SerialRun {
 
   void run_until(std::uint64_t steps) override {
     const std::size_t all = (steps - first_step_) * ranks_.size();
-    while (computed_.size() < all) {
+    while (Clock::kDropsLate ? summed_.size() < steps : computed_.size() < all) {
       const auto [time, rank] = events_.top();
       events_.pop();
       now_ = time;
@@ -131,6 +142,13 @@ class SerialStore final : public SerialRun {
 
   float mean_loss(std::uint64_t step) const override {
     double sum = 0;
+    if constexpr (Clock::kDropsLate) {
+      const auto of_sum = static_cast<std::size_t>(std::popcount(summed_[step]));
+      for (int rank = 0; rank < config_.nodes; ++rank) {
+        if ((summed_[step] >> rank & 1) != 0) sum += model_.loss(data_rank(rank), step);
+      }
+      return static_cast<float>(sum / static_cast<double>(of_sum));
+    }
     const std::size_t first = (step - first_step_) * ranks_.size();
     for (std::size_t i = first; i < first + ranks_.size(); ++i) {
       sum += model_.loss(computed_[i].first, computed_[i].second);
@@ -153,6 +171,9 @@ class SerialStore final : public SerialRun {
   void finish(NodeReport& report) const override {
     if (!config_.delays.empty()) report.step_times_ns = times_ns_;
     if (config_.sync.empty()) return;
+    report.computed_batches = computed_.size() * sync_.batches_of_node();
+    report.pushes = pushes_;
+    report.dropped_pushes = dropped_;
     report.staleness = lags_;
     report.staleness_sum = lags_sum_;
     report.staleness_max = lags_most_;
@@ -209,6 +230,8 @@ class SerialStore final : public SerialRun {
     return gradients_.data() + (version * ranks_.size() + static_cast<std::size_t>(rank)) * parameters();
   }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  /// Which part of the samples a rank computes gradients of: with Coded the ranks of a group have the same one.
+  int data_rank(int rank) const { return rank / static_cast<int>(sync_.batches_of_node()); }
 
   Part part_of(const Clock& clock, const StoreRange& range) const {
     Part part;
@@ -266,7 +289,8 @@ class SerialStore final : public SerialRun {
         model_.launch(copy_parameters, part.count, own(rank) + part.begin, of_rank(bases_, rank) + part.begin);
       }
     }
-    events_.emplace(now_ + delays_.time_of(config_.seed, rank, config_.nodes, of.steps), rank);
+    const double time = delays_.time_of(config_.seed, rank, config_.nodes, of.steps);
+    events_.emplace(now_ + static_cast<double>(sync_.batches_of_node()) * time, rank);
   }
 
   void read(int rank, Part& part) {
@@ -307,14 +331,31 @@ class SerialStore final : public SerialRun {
     Rank& of = at(rank);
     const std::uint64_t step = of.steps++;
     computed_.emplace_back(rank, step);
+    if (Clock::kDropsLate && step < parts_[0].version) return end_late_step(rank);
     const std::uint64_t made = parts_[0].ranks[static_cast<std::size_t>(rank)].made;
     float* const computed = alone() ? scratch_.data() : gradients(made, rank);
-    model_.compute(rank, step, has_own() ? own(rank) : version(sync_.version_of(step, parts_[0].of(rank))), computed);
+    model_.compute(data_rank(rank), step, has_own() ? own(rank) : version(sync_.version_of(step, parts_[0].of(rank))),
+                   computed);
     if (alone()) apply_own(rank, computed);
     for (Part& part : parts_) {
       if (sync_.exchanges_after(step, part.of(rank))) make_push(rank, part);
     }
     push_all();
+    begin_step(rank);
+  }
+
+  /// A rank's push comes after the sum without it: the store drops it, and the rank goes on from the newest version.
+  /// The gradients change nothing, so they are not computed.
+  void end_late_step(int rank) {
+    Part& part = parts_[0];
+    RankPart& of = part.ranks[static_cast<std::size_t>(rank)];
+    part.clocks.begin_push(rank, at(rank).steps - 1);
+    part.clocks.end_push(rank);
+    ++dropped_;
+    ++pushes_;
+    ++of.made;
+    ++of.taken;
+    at(rank).steps = part.version;
     begin_step(rank);
   }
 
@@ -325,6 +366,7 @@ class SerialStore final : public SerialRun {
                     gradients(of.made, rank) + part.begin);
     }
     ++of.made;
+    pushes_ += &part == &parts_.front() ? 1 : 0;
   }
 
   /// A rank applies its own gradients.
@@ -359,7 +401,16 @@ class SerialStore final : public SerialRun {
       at(rank).history.push_back(
           {.is_push = true, .clock = number + 1, .begin = part.begin, .end = part.begin + part.count, .seen = {}});
     }
-    if constexpr (Clock::kInRankOrder) {
+    if constexpr (Clock::kDropsLate) {
+      part.clocks.begin_push(rank, at(rank).steps - 1);
+      if (!part.clocks.end_push(rank)) return;
+      summed_.push_back(part.clocks.summed());
+      model_.launch(apply_sum_of, plan_.owners, summed_.back(), part.clocks.clock.scale(config_.nodes), part.count,
+                    gradients(0, 0), std::size_t{parameters()}, UpdateStates{states_.data(), parameters()},
+                    weights_.data());
+      ++part.version;
+      part.clocks.apply_all();
+    } else if constexpr (Clock::kInRankOrder) {
       if (!part.clocks.end_push(rank)) return;
       float* const next = version(part.version + 1) + part.begin;
       if (versions() != 1) model_.launch(copy_parameters, part.count, version(part.version) + part.begin, next);
@@ -400,6 +451,9 @@ class SerialStore final : public SerialRun {
   double now_ = 0;                           ///< virtual time, in steps of a rank without delays
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::pair<int, std::uint64_t>> computed_;  ///< ranks and their steps, in the order in which these ended
+  std::vector<std::uint64_t> summed_;                    ///< with a clock that is kDropsLate: by step, whose gradients
+  std::uint64_t pushes_ = 0;                             ///< of the first part
+  std::uint64_t dropped_ = 0;                            ///< those that were late
   std::vector<std::uint64_t> times_ns_;                  ///< by step: when all ranks together had computed so many
   std::vector<std::uint64_t> lags_;
   std::uint64_t lags_sum_ = 0, lags_most_ = 0;

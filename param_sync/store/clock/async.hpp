@@ -11,6 +11,7 @@ namespace param_sync {
 /// A reader sees its own pushes, and of the others' those that have come.
 struct Async {
   static constexpr bool kInRankOrder = false;  ///< see Bsp
+  static constexpr bool kDropsLate = false;    ///< likewise
 
   /// See Bsp.
   GPUSOCK_FN bool suffices(std::uint64_t contained, bool own, std::uint64_t clock) const {

@@ -12,6 +12,7 @@ namespace param_sync {
 struct Bsp {
   static constexpr bool kInRankOrder = true;  ///< pushes of one clock are summed in the order of ranks, and then
                                               ///< applied
+  static constexpr bool kDropsLate = false;   ///< a sum may lack pushes, which are dropped when they come
 
   /// True if a read may miss all pushes of a worker beyond the first `contained` ones. `own`: of the reader itself.
   /// `clock`: how many pushes the reader has made.

@@ -3,7 +3,9 @@
 /// add its type and its text here. Servers are templates of it; the simulator calls the same code.
 
 #include "param_sync/store/clock/async.hpp"
+#include "param_sync/store/clock/backup.hpp"
 #include "param_sync/store/clock/bsp.hpp"
+#include "param_sync/store/clock/coded.hpp"
 #include "param_sync/store/clock/ssp.hpp"
 
 #include "gpusock/error.hpp"
@@ -13,6 +15,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -21,25 +24,51 @@
 namespace param_sync {
 
 /// A clock, for the host. The first one is the default.
-using AnyClock = std::variant<Bsp, Ssp, Async>;
+using AnyClock = std::variant<Bsp, Ssp, Async, Backup, Coded>;
 
-/// Returns a clock by its text: "bsp", "ssp:S" with S from 0 to 2^32 ("ssp:0" is bsp), or "async". Throws
-/// gpusock::Error (EINVAL).
+/// True if a clock's sums may lack pushes (see Bsp::kDropsLate).
+inline bool drops_late(const AnyClock& clock) {
+  return std::visit([](const auto& is) { return is.kDropsLate; }, clock);
+}
+
+/// Says why so many ranks cannot have a clock; empty if they can.
+inline std::string problem_of(const AnyClock& clock, int ranks) {
+  const auto all = static_cast<std::uint64_t>(ranks);
+  if (const Backup* const backup = std::get_if<Backup>(&clock); backup != nullptr && backup->backups >= all) {
+    return "backup:" + std::to_string(backup->backups) + " of " + std::to_string(ranks) +
+           " ranks leaves none to wait for: take a smaller number";
+  }
+  if (const Coded* const coded = std::get_if<Coded>(&clock); coded != nullptr && all % (coded->stragglers + 1) != 0) {
+    return "coded:" + std::to_string(coded->stragglers) + " makes groups of " + std::to_string(coded->stragglers + 1) +
+           " ranks, and " + std::to_string(ranks) + " is no multiple of that: take another number";
+  }
+  return "";
+}
+
+/// Returns a clock by its text: "bsp", "ssp:S" with S from 0 to 2^32 ("ssp:0" is bsp), "async", "backup:B" or "coded:K"
+/// with numbers from 0 to 63 (with 0 both are bsp). Throws gpusock::Error (EINVAL).
 inline AnyClock clock_of(std::string_view text) {
-  constexpr std::string_view kSsp = "ssp:";
+  constexpr std::uint64_t kStalenessMax = std::uint64_t{1} << 32, kRanksMax = 64;
+  const auto number_after = [&](std::string_view name, std::uint64_t most) -> std::optional<std::uint64_t> {
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    if (!text.starts_with(name)) return std::nullopt;
+    const auto read = std::from_chars(text.data() + name.size(), end, number);
+    if (read.ec != std::errc() || read.ptr != end || number > most) return std::nullopt;
+    return number;
+  };
   if (text == "bsp") return Bsp();
   if (text == "async") return Async();
-  if (text.starts_with(kSsp)) {
-    std::uint64_t staleness = 0;
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data() + kSsp.size(), end, staleness);
-    if (read.ec == std::errc() && read.ptr == end && staleness <= std::uint64_t{1} << 32) {
-      if (staleness == 0) return Bsp();
-      return Ssp{staleness};
-    }
-  }
+  const auto staleness = number_after("ssp:", kStalenessMax), backups = number_after("backup:", kRanksMax - 1),
+             stragglers = number_after("coded:", kRanksMax - 1);
+  if (staleness == 0 || backups == 0 || stragglers == 0) return Bsp();
+  if (staleness) return Ssp{*staleness};
+  if (backups) return Backup{*backups};
+  if (stragglers) return Coded{*stragglers};
   throw gpusock::Error(EINVAL, "there is no clock \"" + std::string(text) +
-                                   "\": take bsp, ssp:S (reads miss at most S pushes of each worker), or async");
+                                   "\": take bsp, ssp:S (reads miss at most S pushes of each worker), async, "
+                                   "backup:B (a sum lacks the B pushes that come last), or coded:K (the workers of a "
+                                   "group of K + 1 push the same, and one of them suffices)");
 }
 
 namespace store {
@@ -63,6 +92,11 @@ class ChosenClock<std::variant<Clocks...>> : Clocks... {
   GPUSOCK_FN bool is_in_rank_order() const {
     std::size_t i = 0;
     return ((i++ == index_ && Clocks::kInRankOrder) || ...);
+  }
+  /// See Bsp::kDropsLate.
+  GPUSOCK_FN bool drops_late() const {
+    std::size_t i = 0;
+    return ((i++ == index_ && Clocks::kDropsLate) || ...);
   }
   /// See Bsp::suffices().
   GPUSOCK_FN bool suffices(std::uint64_t contained, bool own, std::uint64_t clock) const {

@@ -12,6 +12,7 @@ namespace param_sync {
 /// may see more. Pushes are applied when they come.
 struct Ssp {
   static constexpr bool kInRankOrder = false;  ///< see Bsp
+  static constexpr bool kDropsLate = false;    ///< likewise
   std::uint64_t staleness = 0;                 ///< how many pushes of another worker a read may miss; at most 2^32
 
   /// See Bsp.

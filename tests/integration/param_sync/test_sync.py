@@ -199,6 +199,32 @@ class Sync(Runs):
         self.assertLess(seconds("every:8", "exponential"), seconds("bsp", "exponential"))
         self.assertLess(seconds("ssp:3", "exponential"), seconds("bsp", "exponential"))
 
+    def test_coded_nodes_train_as_their_groups_do(self):
+        """Whoever is late: a group of two with the same samples is a node with twice the batch, bit for bit."""
+        for nodes, stragglers in ((4, 1), (6, 2)):
+            groups = results(*SMALL, "--serial", "--nodes", nodes // (stragglers + 1), "--batch", 16 * (stragglers + 1), "--sync", "bsp")
+            for delays in ("slow:1", "slow:9", "exponential", "stalls:0.1:20"):
+                coded = results(*SMALL, "--serial", "--nodes", nodes, "--batch", 16, "--sync", f"coded:{stragglers}", "--delays", delays)
+                for what in ("weights_hash", "losses", "accuracy"):
+                    self.assertEqual(coded[what], groups[what], (nodes, delays, what))
+                self.assertGreater(coded["node_reports"][0]["computed_batches"], nodes * coded["steps"])
+
+    def test_a_slow_node_is_not_waited_for(self):
+        """Nor one that stalls. Its late gradients are dropped, and it takes part again when it is not late."""
+        def report(sync, delays):
+            return results(*SMALL, "--nodes", 4, "--serial", "--sync", sync, "--delays", delays)["node_reports"][0]
+
+        steps = results(*SMALL, "--nodes", 4, "--serial")["steps"]
+        for sync, unit in (("backup:1", 1), ("coded:1", 2)):
+            slow = report(sync, "slow:9")
+            self.assertEqual(slow["step_times_ns"][-1], unit * steps * 10**9, sync)
+            self.assertEqual(slow["dropped_pushes"], (steps - 1) // 9, sync)
+        self.assertEqual(report("bsp", "slow:9")["dropped_pushes"], 0)
+        stalls = report("backup:1", "stalls:0.01:8")
+        self.assertLess(stalls["step_times_ns"][-1], report("bsp", "stalls:0.01:8")["step_times_ns"][-1])
+        self.assertGreater(stalls["pushes"], 3 * steps)
+        self.assertNotEqual(results(*SMALL, "--nodes", 4, "--serial", "--sync", "backup:1")["weights_hash"], results(*SMALL, "--nodes", 4, "--serial")["weights_hash"])
+
     def test_late_pushes_are_corrected(self):
         """A correction changes what is late, and nothing else. Real nodes take it, too."""
         late = (*SMALL, "--nodes", 3, "--sync", "async", "--serial", "--delays", "slow:9")
@@ -418,6 +444,10 @@ class Sync(Runs):
                               (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "streaming:4,4"), "'streaming:4,4' is none of"), (("--sync", "streaming:0,0"), "is none of"), (("--sync", "streaming:4"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"), (("--sync", "tree:17"), "'tree:17' is none of"), (("--sync", "tree:0"), "is none of"), (("--sync", "tree:2", "--codec", "bf16,bf16"), "passes weights on as fp32"),
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
                               (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
+                              (("--sync", "backup:1"), "are for virtual time: give --serial"), (("--sync", "coded:1", "--serial", "--nodes", 3), "--sync coded:1 makes groups of 2 ranks, and 3 is no multiple"),
+                              (("--sync", "backup:2", "--serial"), "--sync backup:2 of 2 ranks leaves none"), (("--sync", "backup:x", "--serial"), "'backup:x' is none of"),
+                              (("--sync", "backup:1", "--serial", "--stale-lr"), "drop late pushes: leave out"), (("--sync", "backup:1", "--serial", "--history", "h"), "--history is of pushes that all count"),
+                              (("--serial", "--delays", "stalls:2:8"), "'stalls:2:8' is neither"), (("--serial", "--delays", "stalls:8"), "'stalls:8' is neither"),
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),
                               (("--sync", "ssp:1", "--outer", "nesterov"), "--outer needs"), (("--sync", "every:2", "--outer", "nesterov:0,0"), "nesterov:0,0' is neither"),
                               (("--sync", "bsp", "--scheme", "ring"), "--sync and --scheme"), (("--sync", "bsp", "--no-overlap"), "--sync and --no-overlap"),

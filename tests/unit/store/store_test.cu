@@ -209,7 +209,7 @@ TEST(Stores, CorrectionsThatMeanNothingAreRefused) {
   const auto refusal = [&](const StoreOptions& options) {
     return error_of<gpusock::Error>([&] { Store(groups.group(0), Weights{{1}}, options); });
   };
-  EXPECT_NE(refusal({.clock = Bsp(), .correction = {.divides_by_lag = true}}).find("no push is late"),
+  EXPECT_NE(refusal({.clock = Bsp(), .correction = {.divides_by_lag = true}}).find("no late push is applied"),
             std::string::npos);
   EXPECT_NE(refusal({.clock = Async(), .correction = {.compensation = -1}}).find("not from 0 to 1e6"),
             std::string::npos);
