@@ -152,6 +152,19 @@ class Studies(unittest.TestCase):
         self.assertLess(found["ssp:4"]["loss"], found["bsp"]["loss"])
 
     @long
+    def test_backups_and_codes_keep_steps_short(self):
+        """Where those of all nodes are three times as long."""
+        found = {(row["delays"], row["sync"]): row for row in self.results_of("backups")}
+        for sync in ("backup:1", "backup:2", "coded:1"):
+            row, plain = found["stalls:0.002:8", sync], found["stalls:0.002:8", "bsp"]
+            self.assertGreaterEqual(plain["p99"], 3 * plain["p50"])
+            self.assertLessEqual(row["p99"], 1.3 * row["p50"])
+            slow = found["slow:4", sync]
+            self.assertGreaterEqual(found["slow:4", "bsp"]["p50"], 3)  # times a step without delays
+            self.assertLessEqual(slow["p99"], 1.3 * (2 if sync == "coded:1" else 1))
+        self.assertEqual({row["batches"] // row["pushes"] for (_, sync), row in found.items() if sync == "coded:1"}, {2})
+
+    @long
     def test_weights_that_are_passed_on_cost_what_their_mean_staleness_costs(self):
         """And not what their greatest one costs: less than if all were a step older than the mean."""
         found = {(row["way"], row["depth"]): row for row in self.results_of("trees")}
