@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles", "backups")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles", "backups", "goodput")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
             "sparse_regression": "examples/sparse_regression"}  # in a build
 # Pictures are read in black and white, too. Two lines with the same dashes differ in luminance by a tenth at least, no mark is drawn twice, and every second mark is open. No colour is light.

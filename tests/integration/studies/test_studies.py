@@ -16,6 +16,7 @@ sys.path.insert(0, str(FOLDER))
 import completion  # noqa: E402
 import forecast  # noqa: E402
 import fusion  # noqa: E402
+import goodput  # noqa: E402
 import naming  # noqa: E402
 import prediction  # noqa: E402
 import scheduling  # noqa: E402
@@ -317,6 +318,71 @@ class Studies(unittest.TestCase):
                 (folder / what).write_text(text + "\n")
         self.assertEqual(tiles.caches(self.results), {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
         self.assertEqual(tiles.caches(self.results / "none"), {})
+
+    def test_a_loss_takes_no_restart_with_replicas(self):
+        """And no step that a node had ended. Without them the others end, and all begin again."""
+        found = {row["way"]: row for row in self.results_of("goodput")["measured"]}
+        for way, runs in (("restart", 2), ("replicas", 1)):
+            row = found[way]
+            self.assertEqual((row["runs"], [rank for _, rank in row["kills"]], len(row["messages"])), (runs, [1], runs - 1), row)
+            self.assertGreater(row["accuracy"], 0.7)
+        self.assertEqual([(loss["rank"], loss["nodes"]) for loss in found["replicas"]["lost"]], [(1, 2)])
+        self.assertLessEqual(found["replicas"]["steps_taken_back"], 1)
+
+    COSTS = {"checkpoint_s": 0.02, "restart_s": 2, "recovery_s": 0.5, "replicas_share": 0, "step_s": 0.01}
+
+    def surviving(self, failures, nodes=8, replicas=2, work=100):
+        return goodput.surviving(failures, nodes, replicas, work, self.COSTS, lambda left: left / nodes)
+
+    def test_what_losses_take_in_virtual_time(self):
+        none = goodput.Schedule([])
+        self.assertEqual(goodput.restarting(none, 8, 1e15, 100, self.COSTS), (100, 0, 0))
+        self.assertEqual(self.surviving(none), (100, 0, 0))
+        every = {**self.COSTS, "every_s": 10}
+        at_35 = goodput.Schedule([(35, 0)])  # after three checkpoints
+        seconds, losses, again = goodput.restarting(at_35, 8, 1e15, 100, every)
+        self.assertEqual(losses, 1)
+        self.assertAlmostEqual(again, 35 - 30.06)
+        self.assertAlmostEqual(seconds, 35 + 2 + 70 + 6 * 0.02)
+        seconds, losses, anew = self.surviving(goodput.Schedule([(50, 3)]))
+        self.assertEqual((losses, anew), (1, 0))
+        self.assertAlmostEqual(seconds, 50.5 + (50 + 0.01) * 8 / 7)
+
+    def test_what_has_no_replica_left_begins_anew(self):
+        for nodes, replicas, anew in (((3, 4), 2, 1), ((3, 4), 3, 0), ((3, 5), 2, 0), ((0, 7), 2, 1), ((3, 4, 5), 3, 1)):
+            self.assertEqual(self.surviving(goodput.Schedule([(50 + 0.1 * i, node) for i, node in enumerate(nodes)]), replicas=replicas)[2], anew, nodes)
+        apart = goodput.Schedule([(50, 3), (51, 4)])  # the first loss has ended when the second one comes
+        self.assertEqual(self.surviving(apart)[2], 0)
+        self.assertEqual([goodput.is_lost([2, 3], [0, 1], 3), goodput.is_lost([0, 1], [2, 3], 3), goodput.is_lost([4], [0, 2], 3)], [True, False, True])  # most are left, or half with the lowest
+
+    def test_virtual_time_is_what_formulas_expect(self):
+        for nodes, mtbf in ((8, 600), (100, 6000)):
+            times = [goodput.restarting(goodput.Random(mtbf, seed), nodes, mtbf, 3600, self.COSTS)[0] for seed in range(20)]
+            self.assertAlmostEqual(sum(times) / 20 / goodput.expected_restarting(nodes, mtbf, 3600, self.COSTS), 1, delta=0.02)
+        free = {**self.COSTS, "recovery_s": 0, "step_s": 0}
+        seconds, losses, _ = goodput.surviving(goodput.Random(200, 1), 2000, 2, 100, free, lambda left: left / 2000)
+        self.assertAlmostEqual(seconds / goodput.expected_surviving(200, 100), 1, delta=0.03)
+        self.assertAlmostEqual(losses, 1000, delta=100)  # half of the nodes
+
+    def test_goodput_falls_from_1_to_0_with_failures_and_not_with_replicas(self):
+        for mtbf, least, most in ((1e12, 0.999, 1), (0.1, 0, 0.01)):
+            for seconds in (goodput.restarting(goodput.Random(mtbf, 1), 8, mtbf, 100, self.COSTS)[0], self.surviving(goodput.Random(mtbf, 1))[0]):
+                self.assertGreaterEqual(100 / seconds, least)
+                self.assertLessEqual(100 / seconds, most)
+        by_replicas = [sum(100 / self.surviving(goodput.Random(mtbf, seed), 20, replicas)[0] for mtbf in (200, 500) for seed in range(40)) for replicas in (1, 2, 3)]
+        self.assertLess(2 * by_replicas[0], by_replicas[1])
+        self.assertLessEqual(by_replicas[1], by_replicas[2])
+
+    def test_what_a_training_shows_of_a_loss(self):
+        shown = [(10 + 0.1 * i, 10 * i, 100) for i in range(4)] + [(11.0 + 0.1 * i, 50 + 10 * i, 120) for i in range(4)]
+        self.assertEqual(goodput.pace(shown[:4]), (30 - 0) / (shown[3][0] - 10))
+        (seconds,) = goodput.recovery(shown, 10.35, 0)  # after 35 of 100 steps, which are 42 of 120
+        self.assertAlmostEqual(seconds, 0.65 - 0.08)
+        self.assertEqual(goodput.recovery(shown[:4], 10.35, 0), [])
+        self.assertEqual([goodput.taken_back(shown, [{"step": step, "nodes": 5}, {"step": 80, "nodes": 4}], 6) for step in (25, 30, 31)], [5, 0, 0])
+        for name in ("rank-0-step-20", "rank-0-step-30", "rank-1-step-20"):
+            (self.results / f"{name}.safetensors").touch()
+        self.assertEqual([goodput.newest(self.results), goodput.newest(self.results / "none")], [20, 0])
 
     def test_models_are_fitted_to_what_they_are(self):
         losses = [0.3 + 2 / i for i in range(1, 51)]
