@@ -18,7 +18,7 @@ import time
 
 from study import COLOURS, DASHES, table, unpacked
 
-TITLE = "Replicas win where a restart costs more than a lost node does until the end: in short trainings, or on many nodes"
+TITLE = "Replicas keep their goodput while processes are killed, but cost a part of each step: where a restart is cheap, and lost nodes do not come back, restarts win in long trainings"
 CONTEXT = "A perceptron on nodes that fail at random; left: killed processes, real time, bars: least to most of 3 seeds; right: virtual time"
 WAYS = {"restart": "restart from a checkpoint", "replicas": "two replicas, training goes on"}
 BASE = {"restart": ("--scheme", "ps:even"), "replicas": ("--sync", "bsp")}

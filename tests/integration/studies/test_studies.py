@@ -319,6 +319,7 @@ class Studies(unittest.TestCase):
         self.assertEqual(tiles.caches(self.results), {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
         self.assertEqual(tiles.caches(self.results / "none"), {})
 
+    @long
     def test_a_loss_takes_no_restart_with_replicas(self):
         """And no step that a node had ended. Without them the others end, and all begin again."""
         found = {row["way"]: row for row in self.results_of("goodput")["measured"]}
