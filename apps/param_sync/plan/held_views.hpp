@@ -1,5 +1,5 @@
 #pragma once
-/// @file With the weights of which view nodes go on after a loss, if some of them have only an older one.
+/// @file After a loss: which view's weights the nodes take, if some of them have only those of an older view.
 
 #include <algorithm>
 #include <cstdint>

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <utility>
 
 namespace param_sync {
 namespace {
 
-/// Of a node that goes on: the others see by themselves which one is lost, and nobody waits for that.
+/// For nodes that go on after a loss. The others see by themselves which node is lost, so this one does not wait.
 LossObserver without_waiting() {
   return {.tell = {}, .await_others = [] {}};
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file One node's part in a run, whoever is lost meanwhile: with --replicas it goes on with the nodes that are left.
+/// @file One node's part in a run. With --replicas it goes on with the nodes that are left after a loss.
 
 #include "data/dataset.hpp"
 #include "settings/config.hpp"

@@ -14,14 +14,7 @@ using param_sync::Coded;
 constexpr std::size_t kSizes[] = {5, 1, 0, 1'001, 20'000};  // the last one is more than a ring
 constexpr int kSteps = 6;
 
-Weights initial_weights() {
-  Weights all;
-  for (const std::size_t size : kSizes) {
-    std::vector<float>& range = all.emplace_back();
-    for (std::size_t i = 0; i < size; ++i) range.push_back(static_cast<float>(i % 11) * 0.5f);
-  }
-  return all;
-}
+Weights initial_weights() { return weights_of_sizes(kSizes); }
 
 /// Weights that one thread trains.
 struct Reference {

@@ -10,14 +10,7 @@ namespace {
 constexpr std::size_t kSizes[] = {5, 1, 0, 1'001, 40'000};  // the last one is several rings
 constexpr int kSteps = 6;
 
-Weights initial_weights() {
-  Weights all;
-  for (const std::size_t size : kSizes) {
-    std::vector<float>& range = all.emplace_back();
-    for (std::size_t i = 0; i < size; ++i) range.push_back(static_cast<float>(i % 11) * 0.5f);
-  }
-  return all;
-}
+Weights initial_weights() { return weights_of_sizes(kSizes); }
 
 /// The weights of `steps` bulk-synchronous steps, computed one after the other.
 std::vector<float> serial(int steps, const Update& update) {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,16 @@ using param_sync::StoreOptions;
 using param_sync::Update;
 
 using Weights = std::vector<std::vector<float>>;
+
+/// Ranges of these sizes, whose weights differ.
+inline Weights weights_of_sizes(std::span<const std::size_t> sizes) {
+  Weights all;
+  for (const std::size_t size : sizes) {
+    std::vector<float>& range = all.emplace_back();
+    for (std::size_t i = 0; i < size; ++i) range.push_back(static_cast<float>(i % 11) * 0.5f);
+  }
+  return all;
+}
 
 /// A gradient that differs by rank, step and weight, and whose sums depend on their order.
 __host__ __device__ inline float gradient_of(int rank, int step, std::uint64_t i, float weight) {
