@@ -5,6 +5,7 @@
 #include "param_sync/store/connect.cuh"
 #include "param_sync/store/float_memory.hpp"
 #include "param_sync/store/owners.hpp"
+#include "param_sync/store/server.cuh"
 #include "param_sync/wire/hash.hpp"
 
 #include <algorithm>
@@ -128,7 +129,7 @@ const StoreOptions& checked(std::span<const std::vector<float>> initial, std::sp
     refuse_store("states with another clock than bsp: each rank has states of its own then");
   }
   if (const std::string problem = problem_of(options.clock, ranks); !problem.empty()) refuse_store(problem);
-  const bool sums = std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
+  const bool sums = store::Clock(options.clock).is_in_rank_order();
   if (sums && (correction.divides_by_lag || correction.compensation != 0)) {
     refuse_store("a correction of late pushes: with the clocks bsp, backup and coded no late push is applied");
   }
@@ -193,6 +194,8 @@ std::string describe(const store::Failure& failure) {
   return "a store: no answer by the deadline from " + owner +
          ": it does not run, or the clock makes it wait for the push of a slower rank";
 }
+
+__global__ void run_server(store::Server server, Sgd update) { store::ServerLoop(server, update).run(); }
 
 }  // namespace
 
@@ -291,9 +294,7 @@ struct Store::Impl {
   store::Tree tree() const {
     return options.tree_depth == 0 ? store::Tree{} : store::Tree::of_depth(group.nodes, options.tree_depth);
   }
-  bool in_rank_order() const {
-    return std::visit([](const auto& clock) { return clock.kInRankOrder; }, options.clock);
-  }
+  bool in_rank_order() const { return store::Clock(options.clock).is_in_rank_order(); }
 
   store::Replicas of_replicas() const { return {group.nodes, options.replicas}; }
 
@@ -408,7 +409,7 @@ struct Store::Impl {
     made.row_floats = options.row_floats;
     made.push_format = options.push_format;
     made.pull_format = options.pull_format;
-    made.clock = store::ChosenClock<AnyClock>(options.clock);
+    made.clock = store::Clock(options.clock);
     made.update = sgd_of(options.update);
     made.correction = options.correction;
     made.ranges = infos.data();
@@ -476,6 +477,7 @@ struct Store::Impl {
     made.row_floats = options.row_floats;
     made.push_format = options.push_format;
     made.pull_format = options.pull_format;
+    made.clock = store::Clock(options.clock);
     made.connections = server_connections.data();
     made.lists = lists.data();
     made.ranges = owned.data();
@@ -520,12 +522,8 @@ struct Store::Impl {
 
   void start_server() {
     serves = true;
-    const Sgd update = sgd_of(options.update);
-    const auto launch = [&](const auto& clock) {
-      gpusock::launch(group.context, {.block = kThreads, .stream = &stream},
-                      store::run_server<std::decay_t<decltype(clock)>>, server(), clock, update);
-    };
-    std::visit(launch, options.clock);
+    gpusock::launch(group.context, {.block = kThreads, .stream = &stream}, run_server, server(),
+                    sgd_of(options.update));
   }
 
   void stop_server() {

@@ -2,14 +2,15 @@
 /// @file The clocks of a range at its owner: which pushes have come, which ones the weights contain, and which reads
 /// may be answered. Servers and the simulation of the tests use the same code.
 
+#include "param_sync/store/clock/clock.hpp"
+
 #include "gpusock/types.hpp"
 
 #include <cstdint>
 
 namespace param_sync::store {
 
-/// The clocks of a range. `Clock`: see param_sync/store/clock.
-template <class Clock>
+/// The clocks of a range.
 struct RangeClocks {
   Clock clock;                         ///< says which pushes a read must see
   std::uint64_t* received = nullptr;   ///< by rank: how many of its pushes have come as a whole; with a clock that is
@@ -21,19 +22,18 @@ struct RangeClocks {
   /// True if a rank may say that it has made so many pushes. With a clock that is kDropsLate a rank that is late may go
   /// on from the newest version. It may not go back, and not ahead.
   GPUSOCK_FN bool may_have(int rank, std::uint64_t pushes) const {
-    if constexpr (Clock::kDropsLate) {
+    if (clock.drops_late()) {
       return pushes >= received[rank] && (pushes == received[rank] || pushes <= contained[rank]);
-    } else {
-      return pushes == received[rank];
     }
+    return pushes == received[rank];
   }
 
   /// True if the next push of a rank may be taken. Otherwise its last one is not applied yet, and still has its memory.
-  GPUSOCK_FN bool may_push(int rank) const { return !Clock::kInRankOrder || received[rank] <= contained[rank]; }
+  GPUSOCK_FN bool may_push(int rank) const { return !clock.is_in_rank_order() || received[rank] <= contained[rank]; }
 
   /// Notes that a push of a rank comes, which has made so many before. may_have() was true.
   GPUSOCK_FN void begin_push(int rank, std::uint64_t pushes) const {
-    if constexpr (Clock::kDropsLate) received[rank] = pushes;
+    if (clock.drops_late()) received[rank] = pushes;
   }
 
   /// With a clock that is kDropsLate: which pushes of the next version have come, as bits by rank. `lost`: null, or
@@ -54,17 +54,15 @@ struct RangeClocks {
   /// together now, and then noted by apply_all().
   GPUSOCK_FN bool end_push(int rank) const {
     ++received[rank];
-    if constexpr (Clock::kDropsLate) {
-      return summed() != 0;  // a late push changes nothing of what has come
-    } else if constexpr (Clock::kInRankOrder) {
-      for (int other = 0; other < ranks; ++other) {
-        if (received[other] == contained[other]) return false;
-      }
-      return true;
-    } else {
+    if (clock.drops_late()) return summed() != 0;  // a late push changes nothing of what has come
+    if (!clock.is_in_rank_order()) {
       ++contained[rank];
       return false;
     }
+    for (int other = 0; other < ranks; ++other) {
+      if (received[other] == contained[other]) return false;
+    }
+    return true;
   }
 
   /// Notes that the pushes of one clock are applied.
@@ -95,21 +93,19 @@ struct RangeClocks {
   /// that is larger for a later loss. Of several ranks it returns the first one: others may have failed because of it.
   GPUSOCK_FN int read_waits_for_lost(int reader, std::uint64_t own_clock, const std::uint32_t* lost,
                                      const std::uint64_t* after = nullptr) const {
-    if constexpr (Clock::kDropsLate) return version_waits_for_lost(lost);
+    if (clock.drops_late()) return version_waits_for_lost(lost);
     return first_lost(lost, [&](int rank) { return !suffice(received, rank, reader, own_clock, after); });
   }
 
   /// Returns a lost rank whose push must be applied with those that are kept, or kNobody: then may_push() stays false.
   GPUSOCK_FN int push_waits_for_lost(const std::uint32_t* lost) const {
-    if constexpr (Clock::kDropsLate) return version_waits_for_lost(lost);
+    if (clock.drops_late()) return version_waits_for_lost(lost);
     return first_lost(lost, [&](int rank) { return received[rank] == contained[rank]; });
   }
 
   /// With a clock that is kDropsLate: returns a lost rank without which the next version cannot be, or kNobody.
   GPUSOCK_FN int version_waits_for_lost(const std::uint32_t* lost) const {
-    if constexpr (Clock::kDropsLate) {
-      if (clock.summed(come(lost), ranks) != 0) return kNobody;
-    }
+    if (clock.summed(come(lost), ranks) != 0) return kNobody;
     return first_lost(lost, [&](int rank) { return received[rank] <= contained[rank]; });
   }
 

@@ -76,6 +76,7 @@ struct Server {
   std::uint64_t row_floats = 1;
   WireFormat push_format = WireFormat::float32;
   WireFormat pull_format = WireFormat::float32;
+  Clock clock;  ///< says when pushes are applied, and which version a read needs
   Connection* connections = nullptr;
   RowList* lists = nullptr;                   ///< by range and rank
   const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
@@ -95,12 +96,11 @@ struct Server {
   FailureRecord<Failure>* failure = nullptr;  ///< mapped
 };
 
-/// The server's block. All members are block-collective.
-template <class Clock>
+/// The server's block. All members are block-collective. Those that several others call are separate functions: in
+/// each place anew, a GPU's program would be several times larger.
 class ServerLoop {
  public:
-  __device__ ServerLoop(const Server& server, const Clock& clock, const Sgd& update)
-      : s_(server), clock_(clock), update_(update) {}
+  __device__ ServerLoop(const Server& server, const Sgd& update) : s_(server), update_(update) {}
 
   /// Serves until the host ends it, or the context ends.
   __device__ void run() {
@@ -130,7 +130,7 @@ class ServerLoop {
   }
 
  private:
-  static constexpr int kNobody = RangeClocks<Clock>::kNobody;
+  static constexpr int kNobody = RangeClocks::kNobody;
   static constexpr int kEvents = 16;
   static constexpr int kPiecesOfTurn = 4;  ///< after these, another connection has its turn
   static constexpr std::uint64_t kPieceFloats = 16 << 10;
@@ -142,8 +142,8 @@ class ServerLoop {
   }
 
   __device__ Connection& at(int index) const { return s_.connections[index]; }
-  __device__ RangeClocks<Clock> clocks(unsigned range) const {
-    return {clock_, s_.received + range * ranks(), s_.contained + range * ranks(), s_.ranks};
+  __device__ RangeClocks clocks(unsigned range) const {
+    return {s_.clock, s_.received + range * ranks(), s_.contained + range * ranks(), s_.ranks};
   }
   __device__ unsigned ranks() const { return static_cast<unsigned>(s_.ranks); }
   /// The rows that a connection's rank has named last, of the range of its request.
@@ -156,7 +156,7 @@ class ServerLoop {
   __device__ std::uint64_t& replicated(unsigned range, int rank) const {
     return s_.replicated[range * ranks() + static_cast<unsigned>(rank)];
   }
-  __device__ void watch(int index, int events) const {
+  __device__ __noinline__ void watch(int index, int events) const {
     s_.net.watch(block_, s_.set, at(index).socket, events, static_cast<std::uint64_t>(index));
   }
 
@@ -189,7 +189,7 @@ class ServerLoop {
   }
 
   /// Disconnects a worker.
-  __device__ void leave(int index) {
+  __device__ __noinline__ void leave(int index) {
     s_.net.close(block_, at(index).socket);
     change([&] {
       at(index).phase = Phase::gone;
@@ -224,7 +224,7 @@ class ServerLoop {
   }
 
   /// Disconnects a rank that does not follow the protocol, or that names more keys than there is room for.
-  __device__ void refuse(int index, FailureKind why = FailureKind::request) {
+  __device__ __noinline__ void refuse(int index, FailureKind why = FailureKind::request) {
     if (threadIdx.x == 0) {
       const int error = why == FailureKind::keys ? ENOSPC : EPROTO;
       record_failure(*s_.failed, *s_.failure,
@@ -259,7 +259,7 @@ class ServerLoop {
   }
 
   /// Does what a request asks for, once its rows are named.
-  __device__ void carry_out(int index) {
+  __device__ __noinline__ void carry_out(int index) {
     if (at(index).request.is_push()) return begin_push(index);
     if (at(index).request.kind == RequestKind::replicated) return note_replica(index);
     begin_wait(index);
@@ -280,7 +280,7 @@ class ServerLoop {
   }
 
   /// Takes what has come of the numbers or keys that follow a request.
-  __device__ void take_names(int index) {
+  __device__ __noinline__ void take_names(int index) {
     const Request& request = at(index).request;
     const unsigned of_name = request.name_words();
     const std::uint64_t words = (request.names_rows() ? request.floats : ranks()) * of_name;
@@ -405,17 +405,14 @@ class ServerLoop {
 
   /// Before rows are kept for the sum of their clock: all other rows count as 0.
   __device__ void forget_rows(int index) const {
-    if constexpr (Clock::kInRankOrder) {
-      if (!at(index).request.has_rows()) return;
-      const OwnedRange& range = s_.ranges[at(index).request.range];
-      float* const of_rank = range.pushed + static_cast<std::uint64_t>(at(index).rank) * range.floats;
-      for_own_share(range.floats, [&](std::uint64_t i) { of_rank[i] = 0; });
-      __syncthreads();
-    }
+    if (!s_.clock.is_in_rank_order() || !at(index).request.has_rows()) return;
+    float* const of_rank = pushed_by(at(index));
+    for_own_share(s_.ranges[at(index).request.range].floats, [&](std::uint64_t i) { of_rank[i] = 0; });
+    __syncthreads();
   }
 
   /// Takes what has come of a push.
-  __device__ void take_push(int index) {
+  __device__ __noinline__ void take_push(int index) {
     const auto take = [&](const std::uint32_t* words, std::uint64_t count) {
       take_floats(index, words, count);
       return true;
@@ -500,8 +497,8 @@ class ServerLoop {
   template <class Call>
   __device__ void with_push(const Connection& connection, Call call) const {
     const OwnedRange& range = s_.ranges[connection.request.range];
-    if constexpr (Clock::kInRankOrder) {
-      float* const to = range.pushed + static_cast<std::uint64_t>(connection.rank) * range.floats;
+    if (s_.clock.is_in_rank_order()) {
+      float* const to = pushed_by(connection);
       call([&](std::uint64_t weight, float pushed) { to[weight] = pushed; });
     } else {
       const auto rank = static_cast<std::uint64_t>(connection.rank);
@@ -524,7 +521,7 @@ class ServerLoop {
       at(index).phase = Phase::idle;
     });
     if (words_of_push(at(index).request) == 0) watch(index, gpusock::kPollIn);
-    if constexpr (Clock::kInRankOrder) {
+    if (s_.clock.is_in_rank_order()) {
       if (!applies) return;
       apply_all(range);
     }
@@ -538,7 +535,7 @@ class ServerLoop {
       gpusock::copy(block_, owned.before, owned.weights, replica_floats(owned.floats) * sizeof(float));
       __syncthreads();
     }
-    if constexpr (Clock::kDropsLate) {
+    if (s_.clock.drops_late()) {
       keep_answers(range);
       apply_some(owned, clocks(range).summed());
     } else {
@@ -581,31 +578,28 @@ class ServerLoop {
 
   /// The weights of an answer.
   __device__ const float* weights_for(const Connection& connection) const {
-    if constexpr (Clock::kDropsLate) {
-      if (connection.from_copy) return pushed_by(connection);
-    }
-    return s_.ranges[connection.request.range].weights;
+    return connection.from_copy ? pushed_by(connection) : s_.ranges[connection.request.range].weights;
   }
 
   /// Applies the sum of some ranks' pushes: bits of `summed` by rank.
   __device__ void apply_some(const OwnedRange& owned, std::uint64_t summed) const {
-    const float scale = clock_.scale(s_.ranks);
+    const float scale = s_.clock.scale(s_.ranks);
     for_own_share(owned.floats, [&](std::uint64_t i) {
       update_.apply(scale * sum_of(summed, owned.pushed + i, owned.floats), owned.states.of(i), owned.weights[i]);
     });
   }
 
-  __device__ void answer_all(unsigned range) {
+  __device__ __noinline__ void answer_all(unsigned range) {
     for (int i = 0; i < s_.connection_count; ++i) {
       if (at(i).phase == Phase::waiting && at(i).request.range == range) answer(i);
     }
   }
 
   /// Answers a pull if its clock allows that, or if it would wait for ever.
-  __device__ void answer(int index) {
+  __device__ __noinline__ void answer(int index) {
     const Request& request = at(index).request;
     const int reader = at(index).rank;
-    const RangeClocks<Clock> range = clocks(request.range);
+    const RangeClocks range = clocks(request.range);
     const std::uint64_t* const after = request.kind == RequestKind::pull_after ? at(index).after : nullptr;
     const bool readable = range.may_read(reader, request.clock, after);
     const auto waits_for = [&](int rank) {
@@ -630,7 +624,7 @@ class ServerLoop {
   }
 
   /// `lost`: the rank to tell of, or kNobody to send the values.
-  __device__ void begin_answer(int index, int lost) {
+  __device__ __noinline__ void begin_answer(int index, int lost) {
     Connection& connection = at(index);
     change([&] {
       const unsigned range = connection.request.range;
@@ -653,7 +647,7 @@ class ServerLoop {
   }
 
   /// Sends as much of an answer as there is room for.
-  __device__ void go_on_sending(int index) {
+  __device__ __noinline__ void go_on_sending(int index) {
     Connection& connection = at(index);
     const std::uint64_t all = connection.head_words + connection.value_words;
     bool full = false;
@@ -740,15 +734,9 @@ class ServerLoop {
   }
 
   const Server& s_;
-  const Clock clock_;
   const Sgd update_;
   cooperative_groups::thread_block block_ = gpusock::this_block();
   bool some_left_ = false;  ///< the same for all threads
 };
-
-template <class Clock>
-static __global__ void run_server(Server server, Clock clock, Sgd update) {
-  ServerLoop<Clock>(server, clock, update).run();
-}
 
 }  // namespace param_sync::store

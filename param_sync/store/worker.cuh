@@ -129,7 +129,7 @@ struct Worker {
   std::uint64_t row_floats = 1;               ///< floats of a row
   WireFormat push_format = {};                ///< how floats are sent
   WireFormat pull_format = {};                ///< how they are received
-  ChosenClock<AnyClock> clock;                ///< which version a read needs
+  Clock clock;                                ///< which version a read needs
   Sgd update;                                 ///< what an owner does with a push
   Correction correction;                      ///< of pushes that are late
   const RangeInfo* ranges = nullptr;          ///< all ranges

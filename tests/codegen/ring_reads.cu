@@ -1,8 +1,6 @@
 // Kernels that read rings, in each way that there is: the test beside this file reads the PTX that nvcc makes of them.
 #include "param_sync/codec/top_k.cuh"
 #include "param_sync/executor/resident.cuh"  // run_lanes, run_exchanges
-#include "param_sync/store/clock/async.hpp"
-#include "param_sync/store/clock/bsp.hpp"
 #include "param_sync/store/server.cuh"
 #include "param_sync/update/sgd.hpp"
 
@@ -23,12 +21,9 @@ template __global__ void run_exchanges<OfBudget>(const Exchange*, const OfBudget
 
 }  // namespace param_sync::executor
 
-namespace param_sync::store {
-
-template __global__ void run_server<Async>(Server, Async, Sgd);
-template __global__ void run_server<Bsp>(Server, Bsp, Sgd);
-
-}  // namespace param_sync::store
+extern "C" __global__ void run_server(param_sync::store::Server server, param_sync::Sgd update) {
+  param_sync::store::ServerLoop(server, update).run();
+}
 
 extern "C" __global__ void reads_by_recv(Net net, Socket socket, float* data, std::size_t bytes) {
   net.recv(this_block(), socket, data, bytes, kWaitAll);

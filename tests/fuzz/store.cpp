@@ -190,9 +190,8 @@ struct Expected {
 };
 
 /// Serves until the worker is gone, or waits for the other rank.
-template <class Clock>
-__global__ void serve(store::Server server, Clock clock, Sgd update) {
-  store::ServerLoop<Clock> loop(server, clock, update);
+__global__ void serve(store::Server server, Sgd update) {
+  store::ServerLoop loop(server, update);
   loop.begin();
   const store::Phase& phase = server.connections[0].phase;
   while (phase != store::Phase::gone && phase != store::Phase::held && phase != store::Phase::waiting) {
@@ -300,8 +299,9 @@ void run(const Clock& clock, const Formats& formats, Input& input, Node& node, S
   wire->to_node = said;
   wire->ended = true;
   Owner owner(node.net, socket, formats);
+  owner.server.clock = store::Clock(clock);
   cpu_device::Stream stream;
-  cpu_device::launch(stream, {1, 1, 0}, serve<Clock>, owner.server, clock, Sgd{-1, 0, 1});
+  cpu_device::launch(stream, {1, 1, 0}, serve, owner.server, Sgd{-1, 0, 1});
   stream.synchronize();
   const bool gone = owner.connection.phase == store::Phase::gone;
   FUZZ_CHECK((gone || expected.waits) && owner.lost[0] == (gone ? 1 : 0) && owner.lost[1] == 0);

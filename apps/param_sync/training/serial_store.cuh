@@ -201,7 +201,7 @@ class SerialStore final : public SerialRun {
     int owner = 0;  ///< with trees
     std::uint32_t begin = 0, count = 0;
     std::vector<std::uint64_t> received, contained;  ///< see RangeClocks
-    store::RangeClocks<Clock> clocks;
+    store::RangeClocks clocks;
     std::vector<RankPart> ranks;
     std::uint64_t version = 0;
 
@@ -242,7 +242,7 @@ class SerialStore final : public SerialRun {
     part.version = sync_.exchanges_before(first_step_, {0, range.layer});
     part.received.resize(ranks_.size(), part.version);
     part.contained.resize(ranks_.size(), part.version);
-    part.clocks = {clock, part.received.data(), part.contained.data(), config_.nodes};
+    part.clocks = {store::Clock(clock), part.received.data(), part.contained.data(), config_.nodes};
     part.ranks.resize(ranks_.size(), {.made = part.version, .taken = part.version, .read_of_others = 0});
     return part;
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// @file The list of clocks: which version of the weights a worker may read. To add one, write a file like ssp.hpp, and
-/// add its type and its text here. Servers are templates of it; the simulator calls the same code.
+/// add its type and its text here. Servers, workers and the simulation of the tests call it by store::Clock.
 
 #include "param_sync/store/clock/async.hpp"
 #include "param_sync/store/clock/backup.hpp"
@@ -76,8 +76,8 @@ namespace store {
 template <class Any>
 class ChosenClock;
 
-/// A clock that was chosen at run time, for kernels that are no templates of it: std::visit() is for hosts. `Any` is
-/// AnyClock.
+/// A clock that was chosen at run time, for hosts and kernels. (Kernels cannot call std::visit(). A server that was a
+/// template of its clock made programs megabytes larger.) `Any` is AnyClock.
 template <class... Clocks>
 class ChosenClock<std::variant<Clocks...>> : Clocks... {
  public:
@@ -103,12 +103,35 @@ class ChosenClock<std::variant<Clocks...>> : Clocks... {
     std::size_t i = 0;
     return ((i++ == index_ && Clocks::suffices(contained, own, clock)) || ...);
   }
+  /// See Backup::summed(). 0 with a clock that drops none.
+  GPUSOCK_FN std::uint64_t summed(std::uint64_t come, int ranks) const {
+    return of_dropping(std::uint64_t{0}, [&](const auto& clock) { return clock.summed(come, ranks); });
+  }
+  /// See Backup::scale(). 1 with a clock that drops none.
+  GPUSOCK_FN float scale(int ranks) const {
+    return of_dropping(1.0f, [&](const auto& clock) { return clock.scale(ranks); });
+  }
   /// True if a read must see more pushes of other workers when its own worker has made more.
   GPUSOCK_FN bool is_bounded() const { return !suffices(0, false, ~std::uint64_t{0}); }
 
  private:
+  /// Returns call(clock) if the clock drops late pushes, and `otherwise` if it does not.
+  template <class Value, class Call>
+  GPUSOCK_FN Value of_dropping(Value otherwise, Call call) const {
+    std::size_t i = 0;
+    const auto take = [&]<class Clock>(const Clock& clock) {
+      if constexpr (Clock::kDropsLate) otherwise = i == index_ ? call(clock) : otherwise;
+      ++i;
+    };
+    (take(static_cast<const Clocks&>(*this)), ...);
+    return otherwise;
+  }
+
   std::size_t index_ = 0;
 };
+
+/// The clock of a store.
+using Clock = ChosenClock<AnyClock>;
 
 }  // namespace store
 }  // namespace param_sync

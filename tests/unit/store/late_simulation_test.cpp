@@ -59,7 +59,7 @@ class Simulation {
         received_(workers_.size()),
         contained_(workers_.size()),
         lost_(workers_.size()),
-        clocks_{served, received_.data(), contained_.data(), ranks} {
+        clocks_{param_sync::store::Clock(served), received_.data(), contained_.data(), ranks} {
     for (Worker& worker : workers_) worker.slowness = 1 + random_() % (random_() % 2 == 0 ? 3 : 40);
   }
 
@@ -170,7 +170,7 @@ class Simulation {
 
   /// The server tells a worker that it waits for a lost one.
   void tell(int rank, int lost, const std::string& what) {
-    if (lost == RangeClocks<Clock>::kNobody || fault_ == Fault::answers_late) return;
+    if (lost == RangeClocks::kNobody || fault_ == Fault::answers_late) return;
     if (at(lost).doing != Doing::is_gone) objection_ = what + " is said to wait for a worker that is there";
     std::uint64_t possible = come_;
     for (int other = 0; other < ranks(); ++other) {
@@ -233,7 +233,7 @@ class Simulation {
   std::vector<Kept> kept_;  // by rank: what the server's memory has
   std::vector<std::uint64_t> received_, contained_;
   std::vector<std::uint32_t> lost_;
-  RangeClocks<Clock> clocks_;
+  RangeClocks clocks_;
   std::uint64_t version_ = 0;  // sums that were applied
   std::uint64_t come_ = 0;     // ranks whose push of the next version has come
   std::uint32_t losses_ = 0;

@@ -51,7 +51,8 @@ class Simulation {
         received_(workers_.size()),
         contained_(workers_.size()),
         lost_(workers_.size()),
-        clocks_{served, received_.data(), contained_.data(), static_cast<int>(workers_.size())} {
+        clocks_{param_sync::store::Clock(served), received_.data(), contained_.data(),
+                static_cast<int>(workers_.size())} {
     applied_.resize(workers_.size());
     kept_.resize(workers_.size());
     for (Worker& worker : workers_) worker.slowness = 1 + random_() % (random_() % 2 == 0 ? 3 : 40);
@@ -116,7 +117,7 @@ class Simulation {
 
   /// The server tells a worker that it waits for a lost one.
   void tell(int rank, int lost, const std::string& what) {
-    if (lost == RangeClocks<Clock>::kNobody || fault_ == Fault::answers_late) return;
+    if (lost == RangeClocks::kNobody || fault_ == Fault::answers_late) return;
     if (at(lost).doing != Doing::is_gone) objection_ = what + " is said to wait for a worker that is there";
     at(rank).doing = Doing::was_told;
   }
@@ -199,7 +200,7 @@ class Simulation {
   std::vector<Worker> workers_;
   std::vector<std::uint64_t> received_, contained_;
   std::vector<std::uint32_t> lost_;
-  RangeClocks<Clock> clocks_;
+  RangeClocks clocks_;
   // What the oracle knows of the weights, by rank.
   std::vector<std::uint64_t> applied_;  // how often a push of it was applied
   std::vector<std::uint64_t> kept_;     // pushes that have come and are not applied

@@ -16,7 +16,7 @@ std::string edges(const Clock& clock) {
   for (std::uint64_t task = 0; task < 5; ++task) {
     for (std::uint64_t complete = 0; complete <= task; ++complete) {
       std::uint64_t received[] = {task, complete}, contained[] = {task, complete};
-      const param_sync::store::RangeClocks<Clock> clocks{clock, received, contained, 2};
+      const param_sync::store::RangeClocks clocks{param_sync::store::Clock(clock), received, contained, 2};
       if (!clocks.may_read(0, task)) continue;
       all += std::to_string(complete) + (task < 4 ? " " : "");
       break;
