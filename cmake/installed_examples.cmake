@@ -1,5 +1,6 @@
 # The examples as a project outside of gpusock's repository: cmake -S . -B BUILD -DCMAKE_PREFIX_PATH=PREFIX, then cmake --build BUILD. For
-# GPUs with -DGPUSOCK_DEVICE=cuda, where the package was built with nvcc. Also needs CLI11 and zlib (libcli11-dev, zlib1g-dev).
+# GPUs with -DGPUSOCK_DEVICE=cuda, where the package was built with nvcc. Also needs CLI11 and zlib (libcli11-dev, zlib1g-dev), and coded_transfer,
+# for its Reed-Solomon codes, ISA-L (libisal-dev).
 cmake_minimum_required(VERSION 3.25)
 project(gpusock_examples LANGUAGES CXX)
 if(GPUSOCK_DEVICE STREQUAL "cuda")
@@ -16,7 +17,7 @@ target_include_directories(program PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/..")
 target_compile_definitions(program PRIVATE "GPUSOCK_VERSION=\"${gpusock_VERSION}\"")
 target_link_libraries(program PUBLIC gpusock::gpusock PRIVATE CLI11::CLI11)
 
-foreach(name all_to_all echo_server file_sender http_client matmul_server http_server redis_client scheduled_lasso)
+foreach(name all_to_all coded_transfer echo_server file_sender http_client matmul_server http_server redis_client scheduled_lasso)
   set(source ${name}.cu)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
     set(source ${name}/main.cu)
@@ -26,6 +27,13 @@ foreach(name all_to_all echo_server file_sender http_client matmul_server http_s
   target_link_libraries(${name} PRIVATE program gpusock::gpusock)
 endforeach()
 target_link_libraries(file_sender PRIVATE ZLIB::ZLIB)
+find_path(ISAL_INCLUDE isa-l/erasure_code.h)
+find_library(ISAL_LIBRARY isal)
+if(ISAL_INCLUDE AND ISAL_LIBRARY)
+  target_include_directories(coded_transfer SYSTEM PRIVATE "${ISAL_INCLUDE}")
+  target_link_libraries(coded_transfer PRIVATE "${ISAL_LIBRARY}")
+  target_compile_definitions(coded_transfer PRIVATE GPUSOCK_WITH_ISAL=1)
+endif()
 
 foreach(name graph_programs matrix_completion sparse_regression split_layer)
   set(source ${name}.cu)
