@@ -3,7 +3,7 @@
 
 main() {
   needs_sources study
-  require_packages "${build_packages[@]}" "${demo_packages[@]}" python3
+  require_packages "${build_packages[@]}" "${demo_packages[@]}" "${study_packages[@]}" python3
   if [ $# -eq 0 ]; then
     python3 -B studies/study.py
     return

@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles", "backups", "goodput")
+STUDIES = ("depth", "stragglers", "intervals", "budget", "compression", "lateness", "trees", "prediction", "scheduling", "hogwild", "completion", "batches", "forecast", "naming", "cohorts", "techniques", "fusion", "tiles", "backups", "goodput", "paths")
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "matrix_completion": "examples/matrix_completion", "scheduled_lasso": "examples/scheduled_lasso",
-            "sparse_regression": "examples/sparse_regression"}  # in a build
+            "sparse_regression": "examples/sparse_regression", "coded_transfer": "examples/coded_transfer"}  # in a build
 # Pictures are read in black and white, too. Two lines with the same dashes differ in luminance by a tenth at least, no mark is drawn twice, and every second mark is open. No colour is light.
 COLOURS = ("#000000", "#d9731a", "#1f2f9c", "#2f9150", "#a82f4a", "#3d0f4d", "#3d94c9", "#6b3a12", "#8a8a8a")
 POINTS = (7, 4, 9, 12, 5, 6, 11, 8, 13)

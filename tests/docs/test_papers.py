@@ -18,7 +18,7 @@ from commands import LIMIT_S
 PROGRAMS = {"param_sync": "apps/param_sync/param_sync", "gpusock-bench": "microbench/gpusock-bench", "http_server": "examples/http_server",
             "sparse_regression": "examples/sparse_regression", "matrix_completion": "examples/matrix_completion",
             "graph_programs": "examples/graph_programs", "scheduled_lasso": "examples/scheduled_lasso",
-            "split_layer": "examples/split_layer"}
+            "split_layer": "examples/split_layer", "coded_transfer": "examples/coded_transfer"}
 ROW = re.compile(r"^\| (.*) \|(.*)\|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)")
 

@@ -18,6 +18,7 @@ import forecast  # noqa: E402
 import fusion  # noqa: E402
 import goodput  # noqa: E402
 import naming  # noqa: E402
+import paths  # noqa: E402
 import prediction  # noqa: E402
 import scheduling  # noqa: E402
 import study  # noqa: E402
@@ -394,6 +395,20 @@ class Studies(unittest.TestCase):
         falling = prediction.step_time({1: 3, 2: 2, 4: 1})  # no number is negative: it does not go on falling below 0
         self.assertGreater(falling(1000), 0)
 
+    def test_codes_do_not_wait_for_a_slow_path(self):
+        """Seconds of plain are what the slow path must take at least; of codes they are not compared, but what they take of it."""
+        if "--without-isal" in sys.argv:
+            self.skipTest("coded_transfer is built without ISA-L (libisal-dev)")
+        found = {(row["code"], row["factor"]): row for row in self.results_of("paths")}
+        quick = paths.BYTES / 8
+        self.assertGreater(found["plain", 16]["seconds"][0], 16 * (quick / 5 - paths.CHUNK) / paths.RATE)
+        self.assertEqual(found["plain", paths.LOST]["seconds"], None)
+        for code in ("rs:1", "lt"):
+            self.assertLess(found[code, 16]["slow_share"][0], 0.5 * found["plain", 16]["slow_share"][0])
+            self.assertGreater(found[code, paths.LOST]["seconds"][0], 0)
+        self.assertAlmostEqual(paths.ideal(1), 0.2)
+        self.assertAlmostEqual(paths.ideal(paths.LOST), 0.25)
+
     def test_studies_are_listed(self):
         listed = self.run_study()
         self.assertEqual((listed.returncode, [line.split()[0] for line in listed.stdout.splitlines()]), (0, list(study.STUDIES)))
@@ -402,7 +417,7 @@ class Studies(unittest.TestCase):
         self.assertIn('there is no study "other": take one of depth, ', other.stderr)
 
     def test_a_study_says_which_programs_it_needs(self):
-        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "matrix_completion param_sync scheduled_lasso sparse_regression")):
+        for name, programs in (("depth", "param_sync"), ("scheduling", "scheduled_lasso"), ("all", "coded_transfer matrix_completion param_sync scheduled_lasso sparse_regression")):
             done = self.run_study("--programs", name)
             self.assertEqual((done.returncode, done.stdout), (0, programs + "\n"), done.stderr)
         self.assertEqual(self.run_study("--programs", "other").returncode, 2)
