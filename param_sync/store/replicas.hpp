@@ -19,6 +19,12 @@ struct Replicas {
     const int place = (rank - owner + ranks) % ranks;
     return place != 0 && place < count;
   }
+  /// True if a rank that reads version `clock` of an owner's ranges must wait for a keeper, which has version `kept`:
+  /// then no rank goes on from weights that are lost with their owner. Who keeps a replica, and the owner, have what
+  /// they read themselves.
+  GPUSOCK_FN bool waits_for(int owner, int reader, int keeper, std::uint64_t clock, std::uint64_t kept) const {
+    return reader != owner && !keeps(owner, reader) && keeps(owner, keeper) && kept < clock;
+  }
   /// The rank that keeps replica number `number` of an owner's ranges, 1 to count - 1.
   GPUSOCK_FN int keeper(int owner, int number) const { return (owner + number) % ranks; }
 };

@@ -602,25 +602,17 @@ class ServerLoop {
     const RangeClocks range = clocks(request.range);
     const std::uint64_t* const after = request.kind == RequestKind::pull_after ? at(index).after : nullptr;
     const bool readable = range.may_read(reader, request.clock, after);
+    const bool has_replicas = s_.ranges[request.range].before != nullptr;
     const auto waits_for = [&](int rank) {
-      const bool keeps = s_.ranges[request.range].before != nullptr && s_.replicas.keeps(s_.rank, rank);
-      return keeps && replicated(request.range, rank) < request.clock;
+      return has_replicas &&
+             s_.replicas.waits_for(s_.rank, reader, rank, request.clock, replicated(request.range, rank));
     };
-    if (readable && !waits_for_replicas(reader, waits_for)) return begin_answer(index, kNobody);
+    bool waits = false;
+    for (int rank = 0; rank < s_.ranks; ++rank) waits = waits || waits_for(rank);
+    if (readable && !waits) return begin_answer(index, kNobody);
     const int lost = readable ? range.first_lost(s_.lost, waits_for)
                               : range.read_waits_for_lost(reader, request.clock, s_.lost, after);
     if (lost != kNobody) begin_answer(index, lost);
-  }
-
-  /// True if a reader must wait until all ranks that keep replicas have what it is to read: then no rank goes on from
-  /// weights that are lost with their owner. Those that keep one, and the owner, have it themselves.
-  template <class WaitsFor>
-  __device__ bool waits_for_replicas(int reader, WaitsFor waits_for) const {
-    if (reader == s_.rank || s_.replicas.keeps(s_.rank, reader)) return false;
-    for (int rank = 0; rank < s_.ranks; ++rank) {
-      if (waits_for(rank)) return true;
-    }
-    return false;
   }
 
   /// `lost`: the rank to tell of, or kNobody to send the values.
