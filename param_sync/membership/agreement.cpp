@@ -6,8 +6,13 @@
 namespace param_sync::membership {
 
 Agreement::Agreement(int self, const gpusock::ResolvedEndpoint& listens, Standing& standing, std::uint64_t patience_ns,
-                     const Rules& rules)
-    : self_(self), listens_(listens), standing_(standing), patience_ns_(patience_ns), rules_(rules) {}
+                     std::vector<Addresses> applicants, const Rules& rules)
+    : self_(self),
+      listens_(listens),
+      standing_(standing),
+      patience_ns_(patience_ns),
+      applicants_(std::move(applicants)),
+      rules_(rules) {}
 
 void Agreement::begin(std::uint64_t now) {
   limit_ = now + longest_ns(count(standing_.decided.members), patience_ns_);
@@ -49,7 +54,9 @@ Message Agreement::hello() const {
   hello.view = standing_.decided;
   hello.highest = standing_.highest;
   hello.undecided = standing_.undecided;
-  hello.listens = {listens_};
+  hello.ids = standing_.ids;
+  hello.addresses = {{standing_.meets.at(self_), listens_}};
+  hello.addresses.insert(hello.addresses.end(), applicants_.begin(), applicants_.end());
   return hello;
 }
 
@@ -58,6 +65,17 @@ void Agreement::learn(const Outline& decided) {
   if (decided.number <= standing_.decided.number) return;
   standing_.decided = decided;
   std::erase_if(standing_.undecided, [&](const Outline& one) { return one.number <= decided.number; });
+}
+
+/// Notes where members meet, before the view may be decided: so a rank knows that of all members of a view that it has
+/// acknowledged.
+void Agreement::note_addresses(const Outline& view, const std::vector<Addresses>& addresses) {
+  std::size_t rank = 0;
+  for (int id = lowest(view.members); id < kIdsMax; id = next_after(view.members, id)) {
+    const gpusock::ResolvedEndpoint& at = addresses[rank++].meets;
+    gpusock::Endpoint& known = standing_.meets[id];
+    if (known != at) known = {at, {}};  // else it may have further addresses
+  }
 }
 
 void Agreement::finish(Outcome outcome, const Outline& view, Ids came) {

@@ -20,6 +20,8 @@ struct Standing {
   Outline decided{};                 ///< the newest view that this rank knows to be decided; this rank is a member
   std::vector<Outline> undecided{};  ///< newer proposals that this rank has acknowledged and that may be decided
   std::uint64_t highest = 0;         ///< the greatest number that this rank has proposed or acknowledged
+  int ids = 0;                       ///< ids below it were given, and are never given again
+  std::map<int, gpusock::Endpoint> meets{};  ///< where ranks meet, by id; also those of undecided proposals
 };
 
 /// The rule on which safety rests. The simulation plants faults in it.
@@ -38,7 +40,7 @@ struct Result {
   Outcome outcome{};
   Outline view{};
   Ids came = 0;
-  std::vector<gpusock::ResolvedEndpoint> listens{};  ///< entered: where the members' groups listen, by rank
+  std::vector<Addresses> addresses{};  ///< entered: where the members can be reached, by rank
 };
 
 /// One rank's part in one agreement. Times are ns of one clock, which only grows. Connections have numbers: the
@@ -62,8 +64,9 @@ class Agreement {
   };
 
   /// `standing` outlives the agreement. `patience_ns`: how long a rank waits for another one's next message.
+  /// `applicants`: nodes that have asked this rank to join.
   Agreement(int self, const gpusock::ResolvedEndpoint& listens, Standing& standing, std::uint64_t patience_ns,
-            const Rules& rules = {});
+            std::vector<Addresses> applicants = {}, const Rules& rules = {});
 
   void begin(std::uint64_t now);
   /// A caller has connected and sent its hello. Returns the connection's number.
@@ -123,6 +126,8 @@ class Agreement {
   void propose(std::uint64_t now);
   std::vector<Outline> find_undecided(Ids members) const;
   bool holds(int id, const Outline& proposal) const;
+  std::vector<Addresses> find_applicants(Ids members) const;
+  void note_addresses(const Outline& view, const std::vector<Addresses>& addresses);
   void give_proposal_up(std::uint64_t now, std::uint64_t until);
   void decide_if_all_acknowledged();
   void dismiss_guests(std::uint32_t candidate);
@@ -136,6 +141,7 @@ class Agreement {
   const gpusock::ResolvedEndpoint listens_;
   Standing& standing_;
   const std::uint64_t patience_ns_;
+  const std::vector<Addresses> applicants_;
   const Rules rules_;
 
   Phase phase_ = Phase::calls;
@@ -149,10 +155,11 @@ class Agreement {
   Stage stage_ = Stage::asked;
   Talk call_ = 0;  ///< 0: to be opened again
   std::uint64_t call_again_at_ = 0;
-  std::vector<gpusock::ResolvedEndpoint> proposed_listens_;
+  std::vector<Addresses> proposed_addresses_;
 
   std::map<Talk, Probe> probes_;
   Outline proposed_;
+  Ids voters_ = 0;  ///< members of the proposal that acknowledge it: all but those that join
 
   std::vector<Action> actions_;
   std::optional<Result> result_;

@@ -40,7 +40,7 @@ void Agreement::hear_candidate(const Message& message, std::uint64_t now) {
     case Kind::commit:
       if (stage_ != Stage::acknowledged || message.view != proposed_) return;
       finish(Outcome::entered, proposed_);
-      result_->listens = proposed_listens_;
+      result_->addresses = proposed_addresses_;
       return;
     case Kind::redirect: {
       const int to = static_cast<int>(message.candidate);
@@ -52,14 +52,20 @@ void Agreement::hear_candidate(const Message& message, std::uint64_t now) {
     case Kind::hello:
     case Kind::ack:
     case Kind::fenced:
+    case Kind::join:
+    case Kind::noted:
+    case Kind::refused:
+    case Kind::admitted:
       return;
   }
 }
 
 void Agreement::take_proposal(const Message& proposal, std::uint64_t now) {
   const Outline view = proposal.view;
+  const Ids joined = view.members & ~proposal.base.members;
   const bool fits = has(view.members, self_) && view.number > standing_.highest && has(proposal.base.members, self_) &&
-                    proposal.base.number >= standing_.decided.number && proposal.base.number < view.number;
+                    proposal.base.number >= standing_.decided.number && proposal.base.number < view.number &&
+                    (joined == 0 || lowest(joined) >= standing_.ids);
   if (!fits) return advance(now);
   learn(proposal.base);
   // Only this coordinator could have decided its earlier proposals, and it has not.
@@ -67,7 +73,9 @@ void Agreement::take_proposal(const Message& proposal, std::uint64_t now) {
   standing_.undecided.push_back(view);
   standing_.highest = view.number;
   proposed_ = view;
-  proposed_listens_ = proposal.listens;
+  proposed_addresses_ = proposal.addresses;
+  standing_.ids = std::max(standing_.ids, proposal.ids);
+  note_addresses(view, proposal.addresses);
   stage_ = Stage::acknowledged;
   until_ = now + 2 * patience_ns_;
   Message ack = message(Kind::ack);

@@ -122,33 +122,53 @@ std::vector<Outline> Agreement::find_undecided(Ids members) const {
   return all;
 }
 
+/// The nodes that have asked `members` to join: each once, and not more than may.
+std::vector<Addresses> Agreement::find_applicants(Ids members) const {
+  std::vector<Addresses> all = applicants_;
+  for (const auto& [talk, guest] : guests_) {
+    if (!has(members, guest.hello.from)) continue;
+    for (auto at = guest.hello.addresses.begin() + 1; at != guest.hello.addresses.end(); ++at) {
+      if (std::find(all.begin(), all.end(), *at) == all.end()) all.push_back(*at);
+    }
+  }
+  all.resize(std::min(all.size(), static_cast<std::size_t>(joiners_max(members, standing_.ids))));
+  return all;
+}
+
 void Agreement::propose(std::uint64_t now) {
   const Ids members = came() & standing_.decided.members;
   Message proposal = message(Kind::proposal);
   proposal.base = standing_.decided;
   std::vector<Outline> needed = find_undecided(members);
   needed.insert(needed.begin(), standing_.decided);
+  std::uint64_t highest = std::max(standing_.highest, standing_.decided.number);
+  std::map<int, Addresses> addresses{{self_, {standing_.meets.at(self_), listens_}}};
+  for (auto& [talk, guest] : guests_) {
+    highest = std::max({highest, guest.hello.highest, guest.hello.view.number});
+    standing_.ids = std::max(standing_.ids, guest.hello.ids);
+    if (has(members, guest.hello.from)) addresses[guest.hello.from] = guest.hello.addresses.front();
+  }
+  const std::vector<Addresses> applicants = find_applicants(members);
+  const Ids joining = new_ids(standing_.ids, static_cast<int>(applicants.size()));
   for (const Outline& view : needed) {
-    if (rules_.may_decide(members, view.members)) continue;
+    if (rules_.may_decide(members | joining, view.members)) continue;
     return finish(Outcome::too_few, view, members & view.members);
   }
 
-  std::uint64_t highest = std::max(standing_.highest, standing_.decided.number);
-  std::map<int, gpusock::ResolvedEndpoint> listens{{self_, listens_}};
-  for (auto& [talk, guest] : guests_) {
-    highest = std::max({highest, guest.hello.highest, guest.hello.view.number});
-    if (has(members, guest.hello.from)) listens[guest.hello.from] = guest.hello.listens.front();
-  }
-  proposed_ = {number_after(highest, self_), members};
-  proposed_listens_.clear();
-  for (const auto& [id, at] : listens) proposed_listens_.push_back(at);
+  for (const Addresses& at : applicants) addresses[standing_.ids++] = at;
+  voters_ = members;
+  proposed_ = {number_after(highest, self_), members | joining};
+  proposed_addresses_.clear();
+  for (const auto& [id, at] : addresses) proposed_addresses_.push_back(at);
+  note_addresses(proposed_, proposed_addresses_);
   standing_.highest = proposed_.number;
   standing_.undecided.push_back(proposed_);
 
   phase_ = Phase::proposes;
   until_ = now + patience_ns_;
   proposal.view = proposed_;
-  proposal.listens = proposed_listens_;
+  proposal.ids = standing_.ids;
+  proposal.addresses = proposed_addresses_;
   for (auto& [talk, guest] : guests_) {
     guest.acknowledged = false;
     if (has(members, guest.hello.from)) send(talk, proposal);
@@ -161,14 +181,14 @@ void Agreement::decide_if_all_acknowledged() {
   for (const auto& [talk, guest] : guests_) {
     if (guest.acknowledged) acknowledged |= only(guest.hello.from);
   }
-  if (!contains(acknowledged, proposed_.members)) return;
+  if (!contains(acknowledged, voters_)) return;
   Message commit = message(Kind::commit);
   commit.view = proposed_;
   for (const auto& [talk, guest] : guests_) {
     if (guest.acknowledged) send(talk, commit);
   }
   finish(Outcome::entered, proposed_);
-  result_->listens = proposed_listens_;
+  result_->addresses = proposed_addresses_;
 }
 
 /// Only this rank could have decided the proposal, so it is void. Until `until` it waits for a member that has left: it

@@ -2,6 +2,7 @@
 /// @file Sets of ranks, views without addresses, and the two rules on which the agreement is safe: who may decide a
 /// view, and which number it has.
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -21,6 +22,16 @@ constexpr int lowest(Ids ids) { return std::countr_zero(ids); }  ///< 64 if ther
 /// The lowest member of `ids` after `id`, or 64.
 constexpr int next_after(Ids ids, int id) { return id + 1 >= kIdsMax ? kIdsMax : lowest(ids & ~Ids{0} << (id + 1)); }
 
+/// The id after the highest of `ids`, or 0.
+constexpr int id_after(Ids ids) { return kIdsMax - std::countl_zero(ids); }
+
+/// The ids from `first` on, `count` of them.
+constexpr Ids new_ids(int first, int count) { return count == 0 ? 0 : ~Ids{0} >> (kIdsMax - count) << first; }
+
+/// Most nodes that may join with the next view of `members`. So those that were there before are a majority of it, and
+/// go on if all that have joined are lost.
+constexpr int joiners_max(Ids members, int ids) { return std::min(count(members), kIdsMax - ids); }
+
 /// A view without its addresses.
 struct Outline {
   std::uint64_t number = 0;
@@ -30,7 +41,8 @@ struct Outline {
 };
 
 /// True if `some` of the members of a view may decide who goes on: more than half of them, or half of them with the
-/// lowest id. Two sets that may both decide have a member in common.
+/// lowest id. Two sets that may both decide have a member in common. Nodes that join are in `some` and not in `of`:
+/// they have no vote.
 constexpr bool is_majority(Ids some, Ids of) {
   const int twice = 2 * count(some & of);
   return twice > count(of) || (twice == count(of) && has(some, lowest(of)));

@@ -1,7 +1,5 @@
 #include "param_sync/membership/meeting.hpp"
 
-#include "gpusock/greetings.cuh"
-
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +13,9 @@ using gpusock::Socket;
 using gpusock::this_thread;
 
 constexpr int kBacklog = 2 * kIdsMax;
-constexpr std::uint64_t kLookNs = 1'000'000;  // a part of a greeting wakes no poll
+constexpr std::uint64_t kLookNs = 1'000'000;           // a part of a greeting wakes no poll
+constexpr std::uint64_t kGreetingNs = 10'000'000'000;  // longest time from a caller's connection to its greeting
+constexpr std::size_t kApplicantsMax = kIdsMax / 2;    // of a rank; others are refused
 
 gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
@@ -50,29 +50,150 @@ Endpoint Meeting::listen(const Endpoint& at) {
     throw gpusock::Error(static_cast<int>(-listener), "cannot listen for the members of a view at " + to.to_string());
   }
   listener_ = listener;
+  greetings_.emplace(net_, listener_, kGreetingNs);
   Endpoint local;
   net_.getsockname(listener_, local);
   return local;
 }
 
-Result Meeting::agree(Agreement& agreement, const std::map<int, Endpoint>& meets, std::uint64_t run,
-                      std::uint64_t patience_ns) {
-  peers_ = {meets, run, 0, patience_ns};
-  for (const auto& [id, at] : meets) peers_.everyone |= only(id);
+/// Sorts the callers whose greeting has come. Other programs and ranks of other runs are disconnected.
+void Meeting::take_callers(std::uint64_t run, int ids) {
+  Packet packet;
+  Socket caller = -1;
+  while ((caller = greetings_->next(packet, Deadline::now())) >= 0) {
+    if (auto request = unpack(packet, 0); request && request->kind == Kind::join) {
+      take_applicant(caller, *request, ids);
+    } else if (auto hello = unpack(packet, run); hello && hello->kind == Kind::hello) {
+      callers_.push_back({caller, std::move(*hello)});
+    } else {
+      net_.close(this_thread(), caller);
+    }
+  }
+  if (caller != -EAGAIN && !interrupted_) {
+    throw gpusock::Error(static_cast<int>(-caller), "waiting for the members of a view");
+  }
+}
+
+void Meeting::take_applicant(Socket socket, const Message& request, int ids) {
+  Message answer;
+  answer.kind = Kind::refused;
+  const auto refuse = [&](Refusal::Why why, std::uint64_t setting = 0, std::uint64_t theirs = 0) {
+    answer.words = {static_cast<std::uint64_t>(why), setting, theirs};
+    send(socket, answer, 0);
+    net_.close(this_thread(), socket);
+  };
+  if (!settings_) return refuse(Refusal::Why::closed);
+  const auto [mine, theirs] = std::mismatch(settings_->begin(), settings_->end(), request.words.begin());
+  if (mine != settings_->end()) {
+    return refuse(Refusal::Why::settings, static_cast<std::uint64_t>(mine - settings_->begin()), *mine);
+  }
+  if (ids == kIdsMax || applicants_.size() == kApplicantsMax) return refuse(Refusal::Why::full);
+  answer.kind = Kind::noted;
+  if (!send(socket, answer, 0)) return net_.close(this_thread(), socket), void();
+  applicants_.push_back({socket, request.addresses.front()});
+}
+
+/// True if the peer is there and has sent nothing more.
+bool Meeting::waits(Socket socket) const {
+  char more;
+  return net_.recv(this_thread(), socket, &more, 1, gpusock::kPeek, Deadline::now()) == -EAGAIN;
+}
+
+void Meeting::look(int self, const Standing& standing, std::uint64_t run) {
+  take_callers(run, standing.ids);
+  std::erase_if(applicants_, [&](const Applicant& one) {
+    if (waits(one.socket)) return false;
+    net_.close(this_thread(), one.socket);
+    return true;
+  });
+  std::erase_if(callers_, [&](const Caller& one) {
+    const bool is_old = one.hello.view.number < standing.decided.number &&
+                        !has(standing.decided.members, one.hello.from);
+    if (is_old) {  // it need not wait until its patience ends
+      Message fenced;
+      fenced.kind = Kind::fenced;
+      fenced.from = self;
+      fenced.view = standing.decided;
+      send(one.socket, fenced, run);
+    }
+    if (!is_old && waits(one.socket)) return false;
+    net_.close(this_thread(), one.socket);
+    return true;
+  });
+}
+
+std::vector<Addresses> Meeting::applicants() const {
+  std::vector<Addresses> all;
+  for (const Applicant& one : applicants_) all.push_back(one.at);
+  return all;
+}
+
+void Meeting::admit(const Message& admission) {
+  std::erase_if(applicants_, [&](const Applicant& one) {
+    const auto at = std::find(admission.addresses.begin(), admission.addresses.end(), one.at);
+    if (at == admission.addresses.end()) return false;
+    Message own = admission;
+    int id = lowest(own.view.members);
+    for (auto rank = at - admission.addresses.begin(); rank != 0; --rank) id = next_after(own.view.members, id);
+    own.candidate = static_cast<std::uint32_t>(id);
+    send(one.socket, own, 0);
+    net_.close(this_thread(), one.socket);
+    return true;
+  });
+}
+
+Endpoint Meeting::reach(const Endpoint& member, std::uint64_t patience_ns) {
+  if (member_ >= 0) net_.close(this_thread(), std::exchange(member_, -1));
+  const Socket socket = net_.connect(this_thread(), member.with_link(gpusock::LinkKind::automatic),
+                                     Deadline::after_ns(patience_ns));
+  if (socket < 0) {
+    throw gpusock::Error(interrupted_ ? ECANCELED : static_cast<int>(-socket),
+                         "cannot reach a member at " + member.host_port());
+  }
+  member_ = socket;
+  Endpoint local;
+  net_.getsockname(member_, local);
+  return local.with_port(0);
+}
+
+Message Meeting::receive_answer(std::uint64_t patience_ns, const std::string& late) const {
+  Packet packet;
+  const std::int64_t got = net_.recv(this_thread(), member_, &packet, sizeof packet, gpusock::kWaitAll,
+                                     Deadline::after_ns(patience_ns));
+  if (interrupted_) throw gpusock::Error(ECANCELED, "asking to join");
+  if (got == -ETIMEDOUT) throw gpusock::Error::with_cause(ETIMEDOUT, late);
+  if (got != static_cast<std::int64_t>(sizeof packet)) {
+    throw gpusock::Error::with_cause(ECONNRESET, "the member that was asked has ended before it let this node in");
+  }
+  auto answer = unpack(packet, 0);
+  if (!answer) throw gpusock::Error::with_cause(EPROTO, "what was asked to let this node in is no member of a view");
+  return *answer;
+}
+
+Message Meeting::ask(const Addresses& own, const Settings& settings, std::uint64_t patience_ns) {
+  Message request;
+  request.kind = Kind::join;
+  request.addresses = {own};
+  request.words = settings;
+  if (!send(member_, request, 0)) throw gpusock::Error(EPIPE, "cannot ask a member to let this node in");
+  const std::string seconds = std::to_string(patience_ns / 1'000'000) + " ms";
+  Message answer = receive_answer(patience_ns, "the member that was asked has not answered in " + seconds);
+  if (answer.kind != Kind::noted) return answer;
+  const std::uint64_t longest = Agreement::longest_ns(kIdsMax, patience_ns);
+  answer = receive_answer(
+      longest, "the members have not agreed to let this node in for " + std::to_string(longest / 1'000'000) + " ms");
+  return answer;
+}
+
+Result Meeting::agree(Agreement& agreement, const Standing& standing, std::uint64_t run, std::uint64_t patience_ns) {
+  peers_ = {&standing, run, patience_ns};
   close_all();
-  gpusock::Greetings<Packet> greetings(net_, listener_, patience_ns);
   agreement.begin(clock_ns());
   act(agreement);
   while (!agreement.result()) {
-    Packet packet;
-    Socket caller = -1;
-    while (!agreement.result() && (caller = greetings.next(packet, Deadline::now())) >= 0) {
-      take_caller(agreement, caller, packet);
-    }
+    take_callers(run, standing.ids);
     if (interrupted_) throw gpusock::Error(ECANCELED, "agreeing on the next view");
-    if (!agreement.result() && caller != -EAGAIN) {
-      throw gpusock::Error(static_cast<int>(-caller), "waiting for the members of a view");
-    }
+    for (const Caller& caller : std::exchange(callers_, {})) take_caller(agreement, caller);
     take_opened(agreement);
     receive(agreement);
     if (clock_ns() >= agreement.wake_at()) {
@@ -100,7 +221,7 @@ void Meeting::act(Agreement& agreement) {
       if (action.what == Agreement::Action::What::close) {
         if (socket >= 0) net_.close(this_thread(), socket);
         lines_.erase(line);
-      } else if (!send(socket, action.message)) {
+      } else if (!send(socket, action.message, peers_.run)) {
         failed.push_back(action.talk);
       }
     }
@@ -115,7 +236,7 @@ void Meeting::act(Agreement& agreement) {
 void Meeting::open(const Agreement::Action& action) {
   const Opening opening = ++openings_;
   lines_[action.talk] = {-1, opening, action.to, action.message};
-  const Endpoint to = peers_.meets.at(action.to).with_link(gpusock::LinkKind::automatic);
+  const Endpoint to = peers_.standing->meets.at(action.to).with_link(gpusock::LinkKind::automatic);
   const auto connect = [this, opening, to, patience_ns = peers_.patience_ns] {
     const Socket socket = net_.connect(this_thread(), to, Deadline::after_ns(patience_ns));
     const std::scoped_lock lock(mutex_);
@@ -152,7 +273,7 @@ void Meeting::take_opened(Agreement& agreement) {
       continue;
     }
     line->second.socket = one.socket;
-    if (one.socket < 0 || !send(one.socket, line->second.hello)) {
+    if (one.socket < 0 || !send(one.socket, line->second.hello, peers_.run)) {
       end(agreement, talk);
     } else {
       agreement.opened(talk, clock_ns());
@@ -161,17 +282,14 @@ void Meeting::take_opened(Agreement& agreement) {
   }
 }
 
-/// Other programs, ranks of other runs, and callers that have given up meanwhile are disconnected.
-void Meeting::take_caller(Agreement& agreement, Socket socket, const Packet& packet) {
-  const auto hello = unpack(packet, peers_.run, peers_.everyone);
-  char more;
-  const std::int64_t left = net_.recv(this_thread(), socket, &more, 1, gpusock::kPeek, Deadline::now());
-  if (!hello || hello->kind != Kind::hello || left != -EAGAIN) {
-    net_.close(this_thread(), socket);
+/// Callers that have given up meanwhile are disconnected.
+void Meeting::take_caller(Agreement& agreement, const Caller& caller) {
+  if (agreement.result() || !waits(caller.socket)) {
+    net_.close(this_thread(), caller.socket);
     return;
   }
-  const Agreement::Talk talk = agreement.called(*hello, clock_ns());
-  lines_[talk] = {socket, 0, hello->from, {}};
+  const Agreement::Talk talk = agreement.called(caller.hello, clock_ns());
+  lines_[talk] = {caller.socket, 0, caller.hello.from, {}};
   act(agreement);
 }
 
@@ -187,7 +305,7 @@ void Meeting::receive(Agreement& agreement) {
                                          Deadline::now());
       if (got == -EAGAIN) break;
       const bool whole = got == static_cast<std::int64_t>(sizeof packet);
-      const auto message = whole ? unpack(packet, peers_.run, peers_.everyone) : std::nullopt;
+      const auto message = whole ? unpack(packet, peers_.run) : std::nullopt;
       if (message && message->from == line->second.to) {
         agreement.heard(talk, *message, clock_ns());
       } else {
@@ -205,9 +323,9 @@ void Meeting::end(Agreement& agreement, Agreement::Talk talk) {
   agreement.ended(talk, clock_ns());
 }
 
-bool Meeting::send(Socket socket, const Message& message) const {
+bool Meeting::send(Socket socket, const Message& message, std::uint64_t run) const {
   if (socket < 0) return false;
-  const Packet packet = pack(message, peers_.run);
+  const Packet packet = pack(message, run);
   return net_.send(this_thread(), socket, &packet, sizeof packet, gpusock::kWaitAll, Deadline::now()) ==
          static_cast<std::int64_t>(sizeof packet);
 }

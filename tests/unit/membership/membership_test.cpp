@@ -7,9 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace membership_test {
@@ -151,7 +153,8 @@ TEST_F(MembershipTest, StrangersDelayNobody) {
   Message hello;
   hello.from = 2;
   hello.view = {1, 0b111};
-  hello.listens = {listens(2)};
+  hello.ids = 3;
+  hello.addresses = {{listens(2), listens(2)}};
   const Packet of_another_run = pack(hello, 5);
   const auto stranger = [&](std::size_t bytes, const Packet& packet) {
     const gpusock::Socket socket = net.connect(gpusock::this_thread(), rank(0).view().members[0].meets,
@@ -167,6 +170,167 @@ TEST_F(MembershipTest, StrangersDelayNobody) {
       gpusock::this_thread(), rank(0).view().members[0].meets.with_link(gpusock::LinkKind::tcp), gpusock::patience());
   EXPECT_EQ(net.send(gpusock::this_thread(), plain, "GET / HTTP/1.0\r\n\r\n", 18), 18);
   expect_view_of({0, 1});
+}
+
+// --- Ranks that join -------------------------------------------------------------------------------------------------
+
+const std::vector<std::uint64_t> kSettings{7, 8};
+
+class JoinTest : public MembershipTest {
+ protected:
+  void start_open(int ranks) {
+    start(ranks);
+    for (const auto& rank : ranks_) rank->open(kSettings);
+  }
+  /// Asks a rank to let another one join.
+  std::future<View> join(int member, std::unique_ptr<Membership>& joiner,
+                         std::vector<std::uint64_t> settings = kSettings) {
+    joiner = std::make_unique<Membership>();
+    return std::async(std::launch::async, [this, member, &joiner, settings] {
+      const Endpoint here = joiner->reach(rank(member).view().members[static_cast<std::size_t>(member)].meets, kLongNs);
+      EXPECT_EQ(here.port, 0);
+      joiner->listen(here);
+      return joiner->join(listens(50), settings, kLongNs);
+    });
+  }
+  void wait_for_applicants(int member) {
+    while (!rank(member).has_applicants()) std::this_thread::yield();
+  }
+};
+
+TEST_F(JoinTest, ARankJoinsAndIsAMemberLikeOthers) {
+  start_open(2);
+  EXPECT_FALSE(rank(1).has_applicants());
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(1, joiner);
+  wait_for_applicants(1);
+  auto zero = next(0), one = next(1);
+  for (View view : {zero.get(), one.get(), joined.get()}) {
+    EXPECT_EQ(ids(view), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(view.number, rank(0).view().number);
+    EXPECT_EQ(view.members[0].listens, listens(0));
+    EXPECT_EQ(view.members[2].listens, listens(50));
+  }
+  EXPECT_EQ(joiner->id(), 2);
+  EXPECT_FALSE(rank(1).has_applicants());
+  ranks_.push_back(std::move(joiner));
+  lose(0);  // 1 and 2 are more than half of three
+  expect_view_of({1, 2});
+}
+
+TEST_F(JoinTest, AnIdIsNotGivenAgain) {
+  start_open(1);
+  for (int id = 1; id < 4; ++id) {
+    std::unique_ptr<Membership> joiner;
+    auto joined = join(0, joiner);
+    wait_for_applicants(0);
+    next(0).get();
+    EXPECT_EQ(ids(joined.get()), (std::vector<int>{0, id}));
+    joiner.reset();
+    EXPECT_EQ(ids(next(0).get()), std::vector<int>{0});
+  }
+}
+
+TEST_F(JoinTest, NotMoreJoinThanThereAre) {
+  start_open(1);
+  std::unique_ptr<Membership> a, b;
+  auto first = join(0, a);
+  wait_for_applicants(0);
+  auto second = join(0, b);
+  EXPECT_EQ(ids(next(0).get()), (std::vector<int>{0, 1}));
+  first.get();
+  ranks_.push_back(std::move(a));
+  wait_for_applicants(0);
+  auto zero = next(0), one = next(1);
+  EXPECT_EQ(ids(second.get()), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(ids(zero.get()), ids(one.get()));
+}
+
+TEST_F(JoinTest, WithOtherSettingsIsRefused) {
+  start_open(2);
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(0, joiner, {7, 9});
+  while (joined.wait_for(std::chrono::seconds(0)) != std::future_status::ready) EXPECT_FALSE(rank(0).has_applicants());
+  try {
+    joined.get();
+    FAIL() << "a rank with other settings has joined";
+  } catch (const param_sync::OtherSettings& error) {
+    EXPECT_EQ(error.index, 1);
+    EXPECT_EQ(error.theirs, 8);
+  }
+  expect_view_of({0, 1});
+}
+
+TEST_F(JoinTest, NobodyJoinsWithoutOpen) {
+  start(1);
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(0, joiner);
+  while (joined.wait_for(std::chrono::seconds(0)) != std::future_status::ready) EXPECT_FALSE(rank(0).has_applicants());
+  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("lets no nodes join"));
+}
+
+TEST_F(JoinTest, OneThatEndsIsForgotten) {
+  start_open(2);
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(0, joiner);
+  wait_for_applicants(0);
+  joiner->interrupt();
+  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("asking to join"));
+  joiner.reset();
+  while (rank(0).has_applicants()) std::this_thread::yield();
+  expect_view_of({0, 1});
+}
+
+TEST_F(JoinTest, OneThatEndsWhileTheyAgreeIsLeftOutNext) {
+  start_open(2);
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(0, joiner);
+  wait_for_applicants(0);
+  joiner->interrupt();
+  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("asking to join"));
+  joiner.reset();
+  auto zero = next(0), one = next(1);  // it was noted before
+  zero.get(), one.get();
+  expect_view_of({0, 1});
+}
+
+TEST_F(JoinTest, HearsThatTheMemberHasEnded) {
+  start_open(2);
+  std::unique_ptr<Membership> joiner;
+  auto joined = join(1, joiner);
+  wait_for_applicants(1);
+  lose(1);
+  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("has ended before it let this node in"));
+}
+
+TEST_F(JoinTest, BetweenAgreementsLateRanksAreToldAndStrangersRefused) {
+  start_open(3);
+  expect_view_of({0, 1}, kShortNs);
+  gpusock::Context context;
+  const gpusock::Net net = context.net();
+  const gpusock::Socket stranger = net.connect(gpusock::this_thread(), rank(0).view().members[0].meets,
+                                               gpusock::patience());
+  const param_sync::membership::Packet junk{};
+  EXPECT_EQ(net.send(gpusock::this_thread(), stranger, &junk, sizeof junk), static_cast<std::int64_t>(sizeof junk));
+  auto two = next(2);
+  while (two.wait_for(std::chrono::seconds(0)) != std::future_status::ready) EXPECT_FALSE(rank(0).has_applicants());
+  EXPECT_THAT(error_of([&] { two.get(); }), HasSubstr("the others have gone on without rank 2"));
+  expect_view_of({0, 1});
+}
+
+TEST_F(JoinTest, InvalidArgumentsAreRefused) {
+  start_open(1);
+  Membership joiner;
+  EXPECT_EQ(joiner.id(), -1);
+  EXPECT_THAT(error_of([&] { joiner.begin(rank(0).view()); }), HasSubstr("begins with join()"));
+  EXPECT_THAT(error_of([&] { joiner.has_applicants(); }), HasSubstr("needs a view"));
+  EXPECT_THAT(error_of([&] { joiner.join(listens(9), kSettings, kLongNs); }), HasSubstr("needs reach() and listen()"));
+  EXPECT_THAT(error_of([&] { rank(0).join(listens(9), kSettings, kLongNs); }), HasSubstr("rank 0 has an id"));
+  EXPECT_THAT(error_of([&] { rank(0).reach(listens(9), kLongNs); }), HasSubstr("rank 0 has an id"));
+  EXPECT_THAT(error_of([&] { rank(0).open(std::vector<std::uint64_t>(17)); }), HasSubstr("at most 16 numbers"));
+  joiner.listen(joiner.reach(rank(0).view().members[0].meets, kLongNs));
+  EXPECT_THAT(error_of([&] { joiner.join({}, kSettings, kLongNs); }), HasSubstr("join() needs the address and port"));
+  EXPECT_THAT(error_of([&] { joiner.join(listens(9), kSettings, 0); }), HasSubstr("join() needs a patience"));
 }
 
 TEST_F(MembershipTest, InterruptEndsTheWait) {

@@ -14,10 +14,11 @@ using namespace param_sync::membership;
 constexpr std::uint64_t kRun = 42;
 constexpr Ids kEveryone = 0b10111;
 
-gpusock::ResolvedEndpoint address(std::uint16_t port) {
-  gpusock::ResolvedEndpoint at;
-  at.family = 4;
-  at.port = port;
+Addresses address(std::uint16_t port) {
+  Addresses at;
+  at.meets.family = at.listens.family = 4;
+  at.meets.port = port;
+  at.listens.port = static_cast<std::uint16_t>(port + 100);
   return at;
 }
 
@@ -27,7 +28,8 @@ Message hello() {
   message.view = {1, kEveryone};
   message.highest = 0x302;
   message.undecided = {{0x302, 0b110}};
-  message.listens = {address(7)};
+  message.ids = 5;
+  message.addresses = {address(7)};
   return message;
 }
 
@@ -37,12 +39,13 @@ Message proposal() {
   message.from = 1;
   message.view = {0x401, 0b10110};
   message.base = {1, kEveryone};
-  message.listens = {address(7), address(8), address(9)};
+  message.ids = 6;
+  message.addresses = {address(7), address(8), address(9)};
   return message;
 }
 
 std::optional<Message> taken(const Message& message, std::uint64_t run = kRun) {
-  return unpack(pack(message, run), kRun, kEveryone);
+  return unpack(pack(message, run), kRun);
 }
 
 /// A message with something changed.
@@ -58,42 +61,42 @@ TEST(MembershipMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(a->view, hello().view);
   EXPECT_EQ(a->highest, hello().highest);
   EXPECT_EQ(a->undecided, hello().undecided);
-  EXPECT_EQ(a->listens, hello().listens);
+  EXPECT_EQ(a->addresses, hello().addresses);
+  EXPECT_EQ(a->ids, 5);
   const auto b = taken(proposal());
   ASSERT_TRUE(b);
   EXPECT_EQ(b->view, proposal().view);
   EXPECT_EQ(b->base, proposal().base);
-  EXPECT_EQ(b->listens, proposal().listens);
+  EXPECT_EQ(b->addresses, proposal().addresses);
 }
 
 TEST(MembershipMessages, OfOtherRunsAndProgramsAreRefused) {
   EXPECT_FALSE(taken(hello(), kRun + 1));
-  EXPECT_FALSE(unpack(Packet{}, kRun, kEveryone));
+  EXPECT_FALSE(unpack(Packet{}, kRun));
   Packet packet = pack(hello(), kRun);
   packet.kind = kKinds;
-  EXPECT_FALSE(unpack(packet, kRun, kEveryone));
+  EXPECT_FALSE(unpack(packet, kRun));
   packet = pack(hello(), kRun);
   packet.undecided_count = kUndecidedMax + 1;
-  EXPECT_FALSE(unpack(packet, kRun, kEveryone));
+  EXPECT_FALSE(unpack(packet, kRun));
 }
 
 TEST(MembershipMessages, ThatNoRankSendsAreRefused) {
-  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.from = 3; }))) << "no rank of this run";
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.from = 64; })));
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.view.members = 0; })));
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.view.members = 0b101; }))) << "not in its own view";
-  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.view.members |= 8; })));
+  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.ids = 4; }))) << "a member's id was not given";
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.view.number = 0; })));
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.view.number = ~0ull; })));
   EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.highest = ~0ull; }))) << "the next number would wrap";
-  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.undecided[0].members = 8; })));
-  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.listens[0].port = 0; })));
-  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.listens[0].family = 5; })));
+  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.undecided[0].members = 0; })));
+  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.addresses[0].listens.port = 0; })));
+  EXPECT_FALSE(taken(changed(hello(), [](Message& it) { it.addresses[0].meets.family = 5; })));
   EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.view.members = 0b10100; }))) << "without the coordinator";
   EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.view.number = 0x402; }))) << "another rank's number";
-  EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.base.members = 0b110; }))) << "not of its base";
-  EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.listens.pop_back(); })));
-  EXPECT_FALSE(taken(changed(Message{}, [](Message& it) { it.kind = Kind::redirect, it.candidate = 3; })));
+  EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.base.members = 0b110, it.ids = 4; }))) << "new ids";
+  EXPECT_FALSE(taken(changed(proposal(), [](Message& it) { it.addresses.pop_back(); })));
+  EXPECT_FALSE(taken(changed(Message{}, [](Message& it) { it.kind = Kind::redirect, it.candidate = 65; })));
 }
 
 TEST(MembershipMessages, OfChangedBytesAreCheckedWhole) {
@@ -108,16 +111,17 @@ TEST(MembershipMessages, OfChangedBytesAreCheckedWhole) {
       bytes[random() % (random() % 4 == 0 ? sizeof bytes : head)] ^= static_cast<unsigned char>(1u << random() % 8);
     }
     std::memcpy(&packet, bytes, sizeof packet);
-    const auto message = unpack(packet, kRun, kEveryone);
+    const auto message = unpack(packet, kRun);
     if (!message) continue;
     ++taken_ones;
-    EXPECT_TRUE(has(kEveryone, message->from));
+    EXPECT_TRUE(message->from >= 0 && message->from < kIdsMax);
     EXPECT_LE(message->highest, kNumberMax);
-    for (const Outline& one : message->undecided) EXPECT_TRUE(is_outline(one, kEveryone));
+    for (const Outline& one : message->undecided) EXPECT_TRUE(is_outline(one));
     if (message->kind == Kind::hello || message->kind == Kind::proposal) {
-      EXPECT_TRUE(is_outline(message->view, kEveryone));
-      EXPECT_EQ(message->listens.size(), message->kind == Kind::hello ? 1 : count(message->view.members));
-      for (const auto& at : message->listens) EXPECT_NE(at.port, 0);
+      EXPECT_TRUE(is_outline(message->view));
+      const auto addresses = static_cast<int>(message->addresses.size());
+      EXPECT_TRUE(message->kind == Kind::hello ? addresses >= 1 : addresses == count(message->view.members));
+      for (const auto& at : message->addresses) EXPECT_TRUE(at.meets.port != 0 && at.listens.port != 0);
     }
   }
   EXPECT_GT(taken_ones, 1'000) << "too few are taken to show anything";

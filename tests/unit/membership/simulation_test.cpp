@@ -29,12 +29,14 @@ Seeds seeds() {
 
 TEST(MembershipSimulation, NoTwoViewsGoOn) {
   const Seeds range = seeds();
-  std::uint64_t views = 0;
+  std::uint64_t views = 0, joined = 0;
   for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
     World world(seed, Fault::none);
     ASSERT_EQ(world.run(), "") << "MEMBERSHIP_TEST_SEEDS=" << seed << " runs it again: " << world.nodes() << " ranks";
     views += static_cast<std::uint64_t>(world.views()) - 1;
+    joined += static_cast<std::uint64_t>(world.joined());
   }
+  EXPECT_GE(2 * joined, range.last - range.first) << "ranks join too seldom to show anything";
   EXPECT_GE(views, range.last - range.first) << "the ranks agree too seldom to show anything";
 }
 
@@ -55,6 +57,15 @@ TEST(MembershipSimulation, ALateLowestRankIsNotLeftOut) {
   }
 }
 
+/// Ranks join with the next view, but not more than there were. If all of them are lost, the others go on.
+TEST(MembershipSimulation, RanksJoin) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const int joiners = 1 + static_cast<int>(seed % 12);
+    ASSERT_EQ(World(seed, Fault::none).run_join(joiners, false), "") << "seed " << seed;
+    ASSERT_EQ(World(seed, Fault::none).run_join(joiners, true), "") << "seed " << seed;
+  }
+}
+
 /// The first seed with an objection, or 0.
 std::uint64_t found(Fault fault) {
   for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
@@ -65,7 +76,7 @@ std::uint64_t found(Fault fault) {
 
 TEST(MembershipSimulation, FindsFaultsThatArePlanted) {
   for (const Fault fault : {Fault::no_majority, Fault::any_half, Fault::hides_newer_views, Fault::forgets_undecided,
-                            Fault::enters_at_proposal}) {
+                            Fault::enters_at_proposal, Fault::joiners_vote, Fault::gives_ids_again}) {
     const std::uint64_t seed = found(fault);
     EXPECT_NE(seed, 0) << "fault " << static_cast<int>(fault);
     RecordProperty("seed_of_fault_" + std::to_string(static_cast<int>(fault)), std::to_string(seed));

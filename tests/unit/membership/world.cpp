@@ -10,6 +10,22 @@ constexpr std::uint64_t kHarm = 30 * World::kPatience;  // so long faults come
 
 bool anyone(Ids, Ids) { return true; }
 bool half(Ids some, Ids of) { return 2 * count(some & of) >= count(of); }
+bool with_joiners(Ids some, Ids of) {
+  return 2 * count(some) > count(of) || (2 * count(some) == count(of) && has(some, lowest(of)));
+}
+
+constexpr std::size_t kApplicantsMax = 12;  // in a run
+
+/// Addresses name the process: ids must not mix them up.
+Addresses addresses_of(int process) {
+  Addresses at;
+  at.meets.port = static_cast<std::uint16_t>(1 + process);
+  at.listens.port = static_cast<std::uint16_t>(1001 + process);
+  return at;
+}
+int process_at(const Addresses& at) { return at.meets.port - 1; }
+
+constexpr int kFirstApplicant = 100;  // its process
 
 std::string text(Ids ids) {
   std::string all;
@@ -23,10 +39,17 @@ std::string text(Ids ids) {
 World::World(std::uint64_t seed, Fault fault) : random_(seed), fault_(fault) {
   if (fault == Fault::no_majority) rules_.may_decide = anyone;
   if (fault == Fault::any_half) rules_.may_decide = half;
-  nodes_.resize(2 + below(8));
+  if (fault == Fault::joiners_vote) rules_.may_decide = with_joiners;
+  nodes_.resize(kIdsMax);
+  first_nodes_ = nodes_there_ = static_cast<int>(2 + below(8));
   slowness_ = chance(2) ? 1 : 1 + below(20);
   const Outline first{1, only(nodes()) - 1};
-  for (Node& one : nodes_) {
+  for (int id = 0; id < nodes(); ++id) {
+    Node& one = node(id);
+    one.state = State::trains;
+    one.standing.ids = nodes();
+    for (int other = 0; other < nodes(); ++other) one.standing.meets[other] = {addresses_of(other).meets, {}};
+    process_of_[id] = id;
     one.view = first;
     one.standing.decided = first;
     one.standing.highest = first.number;
@@ -63,9 +86,9 @@ void World::begin(int id) {
   one.since = now_;
   one.was_paused = false;
   if (fault_ == Fault::forgets_undecided) one.standing.undecided.clear();
-  gpusock::ResolvedEndpoint listens;
-  listens.port = static_cast<std::uint16_t>(1 + id);
-  one.agreement = std::make_unique<Agreement>(id, listens, one.standing, kPatience, rules_);
+  if (fault_ == Fault::gives_ids_again) one.standing.ids = id_after(one.standing.decided.members);
+  one.agreement = std::make_unique<Agreement>(id, addresses_of(process_of_.at(id)).listens, one.standing, kPatience,
+                                              one.applicants, rules_);
   one.agreement->begin(now_);
   do_actions(id);
   take_backlog(id);
@@ -96,6 +119,7 @@ void World::do_actions(int id) {
     if (action.what == What::open) {
       if (fault_ == Fault::hides_newer_views) action.message.view = {1, only(nodes()) - 1};
       if (fault_ == Fault::forgets_undecided) action.message.undecided.clear();
+      if (fault_ == Fault::gives_ids_again) action.message.ids = id_after(action.message.view.members);
       connect(id, action);
       continue;
     }
@@ -132,9 +156,14 @@ void World::do_actions(int id) {
     }
     one.state = result.outcome == Outcome::fenced ? State::fenced : State::failed;
     if (result.outcome == Outcome::entered) {
-      if (static_cast<int>(result.listens.size()) != count(result.view.members)) object("a view without addresses");
-      for (int rank = 0, of = lowest(result.view.members); of < kIdsMax; of = next_after(result.view.members, of)) {
-        if (result.listens[static_cast<std::size_t>(rank++)].port != 1 + of) object("a wrong address");
+      check_addresses(result);
+      let_in(result);
+      for (const Addresses& joins : result.addresses) {
+        if (std::erase(one.applicants, joins) == 0) continue;  // those that have asked others
+        const int joiner = applicants_[static_cast<std::size_t>(process_at(joins) - kFirstApplicant)].id;
+        at(now_ + delay(), [this, id, joiner, result, ids = one.standing.ids] {
+          if (!parted(id, joiner)) admit(joiner, result.view, ids, result.addresses);
+        });
       }
       enter(id, result.view);
     }
@@ -168,6 +197,58 @@ void World::end_agreement(int id) {
   }
 }
 
+/// Each id is one process for ever.
+void World::check_addresses(const Result& result) {
+  if (static_cast<int>(result.addresses.size()) != count(result.view.members))
+    return object("a view without addresses");
+  std::size_t rank = 0;
+  for (int id = lowest(result.view.members); id < kIdsMax; id = next_after(result.view.members, id)) {
+    const Addresses& at = result.addresses[rank++];
+    const auto [known, is_new] = process_of_.try_emplace(id, process_at(at));
+    if (known->second != process_at(at)) object("id " + std::to_string(id) + " was given twice");
+    if (at != addresses_of(process_at(at))) object("a wrong address");
+  }
+}
+
+// --- Ranks that join -------------------------------------------------------------------------------------------------
+
+void World::apply(int to) {
+  if (applicants_.size() == kApplicantsMax || node(to).state != State::trains || !runs(node(to))) return;
+  node(to).applicants.push_back(addresses_of(kFirstApplicant + static_cast<int>(applicants_.size())));
+  applicants_.emplace_back();
+}
+
+/// Notes which processes are ranks from here on. They hear of it later, or never.
+void World::let_in(const Result& result) {
+  std::size_t rank = 0;
+  for (int id = lowest(result.view.members); id < kIdsMax; id = next_after(result.view.members, id)) {
+    const int process = process_at(result.addresses[rank++]);
+    if (process < kFirstApplicant || joined_.contains(id)) continue;
+    joined_[id] = result.view.number;
+    Applicant& it = applicants_[static_cast<std::size_t>(process - kFirstApplicant)];
+    it.id = id;
+    node(id).state = it.crashed ? State::crashed : State::joins;
+    nodes_there_ = std::max(nodes_there_, id + 1);
+    at(now_ + 8 * kPatience, [this, id] {  // it gives up
+      if (node(id).state == State::joins) crash(id);
+    });
+  }
+}
+
+void World::admit(int id, const Outline& view, int ids, const std::vector<Addresses>& addresses) {
+  Node& one = node(id);
+  if (one.state != State::joins) return;
+  one.standing = {view, {}, view.number, ids, {}};
+  std::size_t rank = 0;
+  for (int of = lowest(view.members); of < kIdsMax; of = next_after(view.members, of)) {
+    one.standing.meets[of] = {addresses[rank++].meets, {}};
+  }
+  enter(id, view);
+  at(now_ + below(kPatience), [this, id] { look(id); });
+}
+
+// --- What the oracle knows -------------------------------------------------------------------------------------------
+
 void World::enter(int id, const Outline& view) {
   Node& one = node(id);
   const std::string who = "rank " + std::to_string(id) + " enters " + text(view.members);
@@ -181,10 +262,13 @@ void World::enter(int id, const Outline& view) {
   check_chain();
   if (!is_complete(view)) return;
   for (const Node& other : nodes_) {
-    if (other.view.number != view.number && is_complete(other.view)) object(who + " while another view is complete");
+    if (other.view.members != 0 && other.view.number != view.number && is_complete(other.view))
+      object(who + " while another view is complete");
   }
   // Who has missed what a complete view has done never comes back.
-  if (view.number <= complete_.number || !contains(complete_.members, view.members)) object(who + " after a newer one");
+  Ids may = complete_.members;
+  for (const auto& [joiner, number] : joined_) may |= number > complete_.number ? only(joiner) : 0;
+  if (view.number <= complete_.number || !contains(may, view.members)) object(who + " after a newer one");
   complete_ = view;
 }
 
@@ -221,7 +305,7 @@ void World::look(int id) {
     const bool well = it.state == State::trains && it.view.number == one.view.number && runs(it) && !parted(id, other);
     all_well = all_well && well;
   }
-  if (!all_well && now_ - one.since > kPatience / 2) begin(id);
+  if ((!all_well && now_ - one.since > kPatience / 2) || !one.applicants.empty()) begin(id);
 }
 
 void World::crash(int id) {
@@ -229,12 +313,13 @@ void World::crash(int id) {
   one.state = State::crashed;
   end_agreement(id);
   for (const int connection : std::exchange(one.backlog, {})) close(connection, 1);
+  one.applicants.clear();
 }
 
 void World::do_harm() {
-  const int id = static_cast<int>(below(nodes_.size()));
+  const int id = static_cast<int>(below(static_cast<std::uint64_t>(nodes())));
   Node& one = node(id);
-  switch (below(8)) {
+  switch (below(10)) {
     case 0:
       if (chance(2)) crash(id);
       return;
@@ -244,7 +329,7 @@ void World::do_harm() {
       one.was_paused = true;
       return;
     case 3:
-      part_ = random_() & (only(nodes()) - 1);
+      part_ = random_();
       parted_until_ = now_ + below(4 * kPatience);
       return;
     case 4:
@@ -254,6 +339,13 @@ void World::do_harm() {
         std::advance(which, static_cast<std::ptrdiff_t>(below(one.connections.size())));
         lose(which->second);
       }
+      return;
+    case 6:
+      for (std::uint64_t some = below(3); some != 0; --some) apply(id);
+      return;
+    case 7:
+      if (applicants_.empty()) return;
+      applicants_[below(applicants_.size())].crashed = true;  // if it has not joined yet
       return;
     default:
       return begin(id);  // it suspects another rank
@@ -291,6 +383,7 @@ void World::meet_again() {
     turn(now_ + 5 * kPatience);  // what is on its way arrives
   } while (std::any_of(nodes_.begin(), nodes_.end(), agrees));
   slowness_ = 1;
+  for (Node& one : nodes_) one.applicants.clear();
   const std::uint64_t lost = below(4);
   for (int id = 0; id < nodes(); ++id) {
     if (node(id).state != State::crashed && below(4) < lost) crash(id);
@@ -298,7 +391,8 @@ void World::meet_again() {
   Ids there = 0;
   Outline newest;
   for (int id = 0; id < nodes(); ++id) {
-    if (node(id).state == State::crashed || node(id).state == State::fenced) continue;
+    const State state = node(id).state;
+    if (state != State::trains && state != State::failed) continue;
     there |= only(id);
     if (node(id).standing.decided.number > newest.number) newest = node(id).standing.decided;
   }
@@ -333,6 +427,34 @@ void World::meet_again() {
       object(who + " goes on in " + text(one.view.members) + " instead of " + text(members));
     }
   }
+}
+
+std::string World::run_join(int joiners, bool crash_them) {
+  suspects_ = false;
+  const Ids before = only(nodes()) - 1;
+  const int may = std::min(joiners, first_nodes_);
+  for (int i = 0; i < joiners; ++i) apply(static_cast<int>(below(static_cast<std::uint64_t>(first_nodes_))));
+  for (Applicant& it : applicants_) it.crashed = crash_them;
+  const auto meet = [&](Ids those) {
+    for (int id = lowest(those); id < kIdsMax; id = next_after(those, id)) {
+      at(now_ + below(kPatience / 4), [this, id] { begin(id); });
+    }
+    turn(now_ + Agreement::longest_ns(nodes(), kPatience) + kPatience);
+  };
+  meet(before);
+  if (joined() != may) object(std::to_string(joined()) + " have joined of " + std::to_string(joiners));
+  const Ids all = only(nodes()) - 1;
+  if (crash_them) {
+    for (Node& one : nodes_) one.applicants.clear();
+    meet(before);
+  }
+  for (int id = 0; id < (crash_them ? first_nodes_ : nodes()); ++id) {
+    const std::string who = "rank " + std::to_string(id);
+    if (node(id).state != State::trains) object(who + " does not train");
+    if (node(id).view.members != (crash_them ? before : all))
+      object(who + " goes on in " + text(node(id).view.members));
+  }
+  return objection_;
 }
 
 /// The lowest rank comes when the others have given it up. They go on with it nevertheless, as it can be reached.

@@ -28,6 +28,8 @@ enum class Fault {
   hides_newer_views,   ///< a coordinator does not learn of views that its callers know to be decided
   forgets_undecided,   ///< a rank forgets what it has acknowledged once it has left a coordinator
   enters_at_proposal,  ///< a rank enters a view that is only proposed
+  joiners_vote,        ///< ranks that join count as if they had been there
+  gives_ids_again,     ///< ids of ranks that are lost are given to others
 };
 
 class World {
@@ -46,14 +48,25 @@ class World {
   /// The lowest rank calls late, and nothing else happens.
   std::string run_late();
 
-  int nodes() const { return static_cast<int>(nodes_.size()); }
+  /// So many ranks ask to join, and nothing else happens; or all of them crash when they have been let in.
+  std::string run_join(int joiners, bool crash);
+
+  int nodes() const { return nodes_there_; }  ///< with those that have joined, and those that are lost
+  int joined() const { return nodes_there_ - first_nodes_; }
   int views() const { return static_cast<int>(decided_.size()); }  ///< that were entered, the first one among them
 
  private:
-  enum class State { trains, agrees, failed, fenced, crashed };
+  /// joins: the others have let it in, and it does not know.
+  enum class State { absent, joins, trains, agrees, failed, fenced, crashed };
+
+  /// A process that asks to join.
+  struct Applicant {
+    bool crashed = false;
+    int id = -1;  ///< after a view has it
+  };
 
   struct Node {
-    State state = State::trains;
+    State state = State::absent;
     Standing standing;
     std::unique_ptr<Agreement> agreement;
     Outline view;  ///< the last one that it has entered
@@ -63,6 +76,7 @@ class World {
     std::map<Agreement::Talk, int> connections;
     std::vector<int> backlog;
     std::uint64_t wakes_at = 0;
+    std::vector<Addresses> applicants;  ///< that have asked it
   };
 
   /// Side 0 has opened it.
@@ -106,6 +120,9 @@ class World {
   void take_backlog(int id);
   bool forget(int id, Agreement::Talk talk, int connection);
 
+  void apply(int to);  ///< a process asks a rank to let it join
+  void let_in(const Result& result);
+  void admit(int id, const Outline& view, int ids, const std::vector<Addresses>& addresses);
   void look(int id);  ///< a rank that trains looks whether the others do
   bool is_complete(const Outline& view) const;
   void enter(int id, const Outline& view);
@@ -114,6 +131,7 @@ class World {
   bool is_settled() const;
   void meet_again();
   void check_chain();
+  void check_addresses(const Result& result);
   void object(const std::string& what) {
     if (objection_.empty()) objection_ = what;
   }
@@ -121,7 +139,12 @@ class World {
   std::mt19937_64 random_;
   const Fault fault_;
   Rules rules_;
-  std::vector<Node> nodes_;
+  int first_nodes_ = 0;
+  int nodes_there_ = 0;      ///< ids below it are, or were, in a view
+  std::vector<Node> nodes_;  ///< by id
+  std::vector<Applicant> applicants_;
+  std::map<int, int> process_of_;        ///< by id, as its addresses tell it
+  std::map<int, std::uint64_t> joined_;  ///< by id: the number of its first view
   std::deque<Connection> connections_;
   std::priority_queue<Event> events_;
   std::uint64_t orders_ = 0;
