@@ -75,6 +75,7 @@ int run(param_sync::Config config) {
     config.in_process = true;
   }
   if (config.in_process) return run_in_process(config);
+  if (!config.join.empty()) return run_joined(config);
   if (config.rank >= 0) return run_rank(config);
   if (config.launch) return run_launched(config);
   return run_cluster(config, std::filesystem::read_symlink("/proc/self/exe").string());

@@ -37,6 +37,8 @@ struct Texts {
   std::string peers;
   std::string prices;
   std::string lost;
+  std::string nodes_after;
+  std::string join;
   std::string fail_at;
   bool no_priority = false;
   bool no_error_feedback = false;
@@ -97,6 +99,36 @@ std::vector<std::uint64_t> lost_from(const std::string& text) {
     throw gpusock::Error::with_cause(EINVAL, "'" + text + "' is no list of steps, as 57 or 57,80");
   }
   return after;
+}
+
+/// Reads "STEP:NODES", or several with commas. Throws gpusock::Error (EINVAL).
+std::vector<NodesAfter> nodes_after_from(const std::string& text) {
+  std::vector<NodesAfter> all;
+  for (const std::string& one : split(text)) {
+    const char* const end = one.data() + one.size();
+    NodesAfter& after = all.emplace_back();
+    const auto step = std::from_chars(one.data(), end, after.step);
+    const bool has_step = step.ec == std::errc() && step.ptr != end && *step.ptr == ':';
+    const auto nodes = std::from_chars(has_step ? step.ptr + 1 : end, end, after.nodes);
+    if (has_step && nodes.ec == std::errc() && nodes.ptr == end && after.nodes > 0 && after.nodes <= kNodesMax)
+      continue;
+    throw gpusock::Error::with_cause(EINVAL, fmt::format("'{}' is not STEP:NODES, as 57:5 or 57:5,80:4, with 1 to {} "
+                                                         "nodes",
+                                                         text, kNodesMax));
+  }
+  return all;
+}
+
+/// Says what is wrong with --join; empty if nothing is. An unknown host is no misuse.
+std::string join_problem(const std::string& text) {
+  for (const std::string& member : split(text)) {
+    try {
+      if (gpusock::Endpoint::parse(member).port == 0) return member + " has no port: give what the nodes print";
+    } catch (const gpusock::Error& error) {
+      if (error.code().value() == EINVAL) return error.what();
+    }
+  }
+  return split(text).empty() ? "it needs HOST:PORT of a node that trains" : "";
 }
 
 /// Reads "RANK@STEP:PHASE", or several with commas. Throws gpusock::Error (EINVAL).
@@ -290,6 +322,11 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
                  "HOST:PORT of all nodes by rank, this one's included, with commas; --nodes may be left out");
+  arguments
+      .text("--join", texts.join,
+            "HOST:PORT,... where nodes that train with --replicas may be joined, as they print it: this node asks them "
+            "one after the other, and trains with them from their next step on; give it their other arguments")
+      .check(join_problem);
   arguments.flag("--in-process", config.in_process,
                  "All nodes in this process; on a GPU always so, unless --rank or a launcher starts nodes");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
@@ -312,6 +349,13 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
             "then: the weights of a run with --replicas that has lost nodes so")
       .shown_default("none")
       .check([](const std::string& text) { return problem_of(lost_from, text); });
+  arguments
+      .text(
+          "--nodes-after", texts.nodes_after,
+          "With --serial --sync bsp: STEP:NODES,... how many nodes go on after each of these steps, in this order: the "
+          "weights of a run with --replicas in which nodes were lost and have joined so")
+      .shown_default("all, always")
+      .check([](const std::string& text) { return problem_of(nodes_after_from, text); });
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");
   arguments.number("--every", texts.every, "Steps from one checkpoint to the next", 1, kAnySeed)
@@ -347,6 +391,8 @@ void take_texts(const Texts& texts, Config& config) {
   config.measures_prices = texts.prices == kMeasured;
   if (!texts.prices.empty() && !config.measures_prices) read_prices(texts.prices, config.prices);
   config.lost_after = lost_from(texts.lost);
+  config.nodes_after = nodes_after_from(texts.nodes_after);
+  config.join = split(texts.join);
   config.fail_at = fail_at_from(texts.fail_at);
   config.priority = !texts.no_priority;
   config.error_feedback = !texts.no_error_feedback;
@@ -354,7 +400,9 @@ void take_texts(const Texts& texts, Config& config) {
   if (texts.every != 0) config.checkpoint_steps = texts.every;
   if (texts.trace_steps != 0) config.trace_steps = texts.trace_steps;
   if (texts.publish_steps != 0) config.publish_steps = texts.publish_steps;
-  if (texts.nodes != 0) {
+  if (!config.join.empty()) {
+    config.nodes = 1;  // until it knows how many there are
+  } else if (texts.nodes != 0) {
     config.nodes = texts.nodes;
   } else if (config.rank >= 0 && !config.peers.empty()) {
     config.nodes = static_cast<int>(config.peers.size());
@@ -365,7 +413,7 @@ void take_texts(const Texts& texts, Config& config) {
 /// Reads what a launcher says, unless the options already choose how to run.
 void read_environment(const Texts& texts, Config& config) {
   const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process ||
-                      config.serial;
+                      config.serial || !config.join.empty();
   if (chosen) return;
   try {
     config.launch = bootstrap::read_launch();
@@ -414,9 +462,31 @@ std::string problem_of_pool(const Config& config, const SyncPlan& sync) {
   return "";
 }
 
-/// Says what does not go with --replicas or --lost; empty if nothing is.
+/// Says what does not go with --join; empty if nothing is.
+std::string problem_of_join(const Config& config, const Texts& texts) {
+  if (config.join.empty()) return "";
+  const std::pair<const char*, bool> others[] = {{"--nodes", texts.nodes != 0},
+                                                 {"--rank", config.rank >= 0},
+                                                 {"--peers", !config.peers.empty()},
+                                                 {"--serial", config.serial},
+                                                 {"--in-process", config.in_process}};
+  for (const auto& [option, given] : others) {
+    if (given)
+      return fmt::format("--join and {} exclude each other: the nodes that train say how many there are", option);
+  }
+  if (config.replicas == 1) return "--join needs --sync bsp and --replicas, as the nodes that train have them";
+  return "";
+}
+
+/// Says what does not go with --replicas, --lost or --nodes-after; empty if nothing is.
 std::string problem_of_replicas(const Config& config) {
   if (!config.lost_after.empty() && (!config.serial || config.sync != "bsp")) return "--lost needs --serial --sync bsp";
+  if (!config.nodes_after.empty() && (!config.serial || config.sync != "bsp")) {
+    return "--nodes-after needs --serial --sync bsp";
+  }
+  if (!config.nodes_after.empty() && !config.lost_after.empty()) {
+    return "--lost and --nodes-after exclude each other: --nodes-after says both who is lost and who joins";
+  }
   if (config.lost_after.size() >= static_cast<std::size_t>(config.nodes)) {
     return fmt::format("--lost names {} nodes of {}: none is left", config.lost_after.size(), config.nodes);
   }
@@ -424,11 +494,12 @@ std::string problem_of_replicas(const Config& config) {
     return "--fail-at is for nodes that are processes, and needs --sync";
   }
   for (const FailAt& at : config.fail_at) {
-    if (at.rank >= config.nodes) return fmt::format("--fail-at: there is no rank {} of {}", at.rank, config.nodes);
+    if (at.rank >= (config.join.empty() ? config.nodes : kNodesMax))
+      return fmt::format("--fail-at: there is no rank {} of {}", at.rank, config.nodes);
   }
   if (config.replicas == 1) return "";
   if (config.sync != "bsp") return "--replicas needs --sync bsp";
-  if (config.replicas > config.nodes) {
+  if (config.replicas > config.nodes && config.join.empty()) {
     return fmt::format("--replicas {} of --nodes {}: there are at most as many replicas as nodes", config.replicas,
                        config.nodes);
   }
@@ -607,6 +678,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       read_environment(texts, config);
       if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
       if (const std::string problem = problem_of_model_options(texts.hidden, config); !problem.empty()) return problem;
+      if (const std::string problem = problem_of_join(config, texts); !problem.empty()) return problem;
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
       if (texts.publish_steps != 0 && config.publish.empty()) return "--publish-every needs --publish ENDPOINT";
       if (texts.trace_steps != 0 && config.trace_file.empty()) return "--trace-steps needs --trace FILE";

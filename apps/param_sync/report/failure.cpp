@@ -60,7 +60,8 @@ std::string field_name(RunSetting field) {
     case RunSetting::transfer:
       return "--fuse, --credits or --budget";
     case RunSetting::sync:
-      return "--sync, or option of a store (--codec, --no-error-feedback, --outer, --stale-lr, --delay-compensation)";
+      return "--sync, or option of a store (--replicas, --codec, --no-error-feedback, --outer, --stale-lr, "
+             "--delay-compensation)";
     case RunSetting::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
     case RunSetting::rank:

@@ -288,7 +288,11 @@ std::string RunReport::summary() const {
     text += fmt::format("{} was lost after step {}: {} node(s) went on\n",
                         lost.rank < 0 ? "a node" : fmt::format("rank {}", lost.rank), lost.step, lost.nodes);
   }
-  if (first.first_step != 0 && first.lost.empty())
+  for (const JoinedNode& joined : first.joined) {
+    text += fmt::format("{} joined after step {}: {} node(s) went on\n",
+                        joined.rank < 0 ? "a node" : fmt::format("rank {}", joined.rank), joined.step, joined.nodes);
+  }
+  if (first.first_step != 0 && first.nodes_after.empty())
     text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
   if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
     text += "the training diverged: its loss is no number any more; lower --lr\n";
@@ -326,11 +330,14 @@ std::string RunReport::summary() const {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes,
                                    in_place_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LostNode, rank, step, nodes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JoinedNode, rank, step, nodes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAfter, step, nodes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, exposed_ns,
                                    step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
-                                   staleness_max, computed_batches, pushes, dropped_pushes, lost, accuracies)
+                                   staleness_max, computed_batches, pushes, dropped_pushes, lost, joined, nodes_after,
+                                   accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -412,6 +419,8 @@ nlohmann::json RunReport::json() const {
           {"device_pool", config.device_pool_bytes == 0 ? nlohmann::json() : pool},
           {"first_step", first.first_step},
           {"lost", first.lost},
+          {"joined", first.joined},
+          {"nodes_after", first.nodes_after},
           {"steps", first.steps},
           {"train_s", first.train_s},
           {"samples_per_s", samples_per_s()},

@@ -25,7 +25,14 @@ struct LayerTraffic {
 
 /// A node that was lost, and without which the others have gone on.
 struct LostNode {
-  int rank = 0;            ///< its number when the run began; -1: any (--lost)
+  int rank = 0;            ///< its number when the run began; -1: any (--lost, --nodes-after)
+  std::uint64_t step = 0;  ///< how many steps the nodes had made together
+  int nodes = 0;           ///< how many have gone on
+};
+
+/// A node that has joined.
+struct JoinedNode {
+  int rank = 0;            ///< its number, which no other node of the run has had; -1: any (--nodes-after)
   std::uint64_t step = 0;  ///< how many steps the nodes had made together
   int nodes = 0;           ///< how many have gone on
 };
@@ -62,7 +69,9 @@ struct NodeCounters {
   std::uint64_t computed_batches = 0;  ///< with --serial --sync: parts of steps' samples that all nodes have computed
   std::uint64_t pushes = 0;            ///< likewise: pushes of the whole model that they have sent
   std::uint64_t dropped_pushes = 0;    ///< likewise: those that were late (--sync backup:B and coded:K)
-  std::vector<LostNode> lost;          ///< with --replicas, in the order of losses
+  std::vector<LostNode> lost;      ///< with --replicas, in the order of losses; of a node that has joined, since then
+  std::vector<JoinedNode> joined;  ///< likewise
+  std::vector<NodesAfter> nodes_after;  ///< likewise: lost and joined nodes together, in order
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 

@@ -85,7 +85,8 @@ class Cluster {
   RunReport report() const {
     const std::vector<const NodeProcess*> ended = reports();
     Config config = config_;
-    config.nodes = static_cast<int>(ended.size());
+    const std::vector<NodesAfter>& changes = ended.front()->report->nodes_after;
+    if (!changes.empty()) config.nodes = changes.back().nodes;  // some may have joined, and are not this cluster's
     RunReport run{config, make_layout(layers_of(config, ended.front()->sample), config.nodes), device_name(), {}};
     for (const NodeProcess* node : ended) run.nodes.push_back(*node->report);
     return run;
@@ -98,12 +99,12 @@ class Cluster {
   /// The nodes that have ended the training together.
   std::vector<const NodeProcess*> reports() const {
     std::vector<const NodeProcess*> ended;
-    std::size_t losses = 0;
+    std::size_t changes = 0;
     for (const NodeProcess& node : nodes_) {
-      if (node.report) losses = std::max(losses, node.report->lost.size());
+      if (node.report) changes = std::max(changes, node.report->nodes_after.size());
     }
     for (const NodeProcess& node : nodes_) {
-      if (node.report && node.report->lost.size() == losses) ended.push_back(&node);
+      if (node.report && node.report->nodes_after.size() == changes) ended.push_back(&node);
     }
     return ended;
   }

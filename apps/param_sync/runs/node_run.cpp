@@ -1,13 +1,18 @@
 #include "runs/node_run.hpp"
 
+#include "training/run_settings.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 namespace param_sync {
 namespace {
+
+constexpr int kAttemptsMax = 3;  // with the same nodes
 
 /// For nodes that go on after a loss. The others see by themselves which node is lost, so this one does not wait.
 LossObserver without_waiting() {
@@ -15,9 +20,38 @@ LossObserver without_waiting() {
 }
 
 /// Leaves a node's own failures in its settings.
-Config& own_part(Config& config) {
-  std::erase_if(config.fail_at, [&](const FailAt& at) { return at.rank != config.rank; });
+Config& own_part(Config& config, int rank) {
+  std::erase_if(config.fail_at, [&](const FailAt& at) { return at.rank != rank; });
   return config;
+}
+
+/// This node ends its view, so that others can join the next one.
+struct ViewEnds {};
+
+std::vector<int> ids_of(const View& view) {
+  std::vector<int> ids;
+  for (const Member& member : view.members) ids.push_back(member.id);
+  return ids;
+}
+
+/// Those of `ids` that are not among `others`.
+std::vector<int> without(const std::vector<int>& ids, const std::vector<int>& others) {
+  std::vector<int> left;
+  std::ranges::set_difference(ids, others, std::back_inserter(left));
+  return left;
+}
+
+std::string ranks(const std::vector<int>& ids) {
+  return fmt::format("rank{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", "));
+}
+
+/// What to tell a node whose settings are not those of the run.
+std::string describe_refusal(const OtherSettings& error, const RunSettings& own) {
+  const auto field = static_cast<RunSetting>(error.index);
+  const bool shows = field == RunSetting::batch || field == RunSetting::seed;
+  return fmt::format("cannot join: the nodes that train have another {}{}. Start this one with the same arguments",
+                     field_name(field),
+                     shows ? fmt::format(": {} there, {} here", error.theirs, own[error.index]) : "");
 }
 
 }  // namespace
@@ -28,10 +62,14 @@ NodeRun::NodeRun(const Config& config, const Dataset& data, LossObserver observe
       config_(config),
       data_(data),
       tell_(std::move(tell)),
-      observer_(survives() ? without_waiting() : std::move(observer)),
-      node_(std::make_unique<Node>(own_part(config_), data_, observer_)) {
+      observer_(survives() ? without_waiting() : std::move(observer)) {
+  if (!config.join.empty()) return;
+  node_ = std::make_unique<Node>(own_part(config_, config_.rank), data_, observer_);
   if (survives()) membership_.emplace(config.rank);
 }
+
+/// This node's number, which never changes: its rank when the run began, or the number that it got when it joined.
+int NodeRun::id() const { return membership_ && membership_->id() >= 0 ? membership_->id() : first_.rank; }
 
 gpusock::Endpoint NodeRun::listen(const gpusock::Endpoint& at) {
   listens_at_ = node_->listen(at);
@@ -48,26 +86,90 @@ void NodeRun::connect(const std::vector<gpusock::Endpoint>& peers) {
     first.members.push_back({rank, all[static_cast<std::size_t>(rank)], {}});
   }
   membership_->begin(first);
+  membership_->open(settings_to_join(config_, data_));
+  tell_where_to_join();
+}
+
+void NodeRun::join(const std::vector<gpusock::Endpoint>& members) {
+  std::string failures;
+  for (const gpusock::Endpoint& member : members) {
+    try {
+      {
+        const std::lock_guard lock(replacing_);  // another thread may interrupt it
+        membership_.emplace();
+        if (stopped_) throw Interrupted();
+      }
+      const auto patience_ns = patience();
+      if (tell_) tell_("asks " + member.host_port() + " to let it join\n", false);
+      listens_at_ = membership_->reach(member, patience_ns);
+      membership_->listen(listens_at_);
+      bootstrap::Rendezvous host(listens_at_);
+      membership_->join(host.where(), settings_to_join(config_, data_), patience_ns);
+      return begin_as_member(host);
+    } catch (const OtherSettings& error) {
+      throw NodeFailure(describe_refusal(error, settings_to_join(config_, data_)));
+    } catch (const gpusock::Error& error) {
+      if (stopped_) throw Interrupted();
+      failures += fmt::format("{}{}: {}", failures.empty() ? "" : "; ", member.host_port(), error.what());
+    }
+  }
+  throw NodeFailure("cannot join: " + failures);
+}
+
+/// Begins the view that has let this node in, or the next one.
+void NodeRun::begin_as_member(bootstrap::Rendezvous& host) {
+  own_part(config_, id());
+  take_place();
+  membership_->open(settings_to_join(config_, data_));
+  end_if_trial();
+  View before = membership_->view();
+  std::erase_if(before.members, [&](const Member& member) { return member.id == id(); });
+  std::string failure;
+  if (!begin_view(host, failure)) begin_next_view(failure, 0);
+  note_changes(before);
 }
 
 Trained NodeRun::train(const ProgressSink& progress) {
   for (;;) {
     std::string why;
     try {
-      Trained trained{config_, node_->train(progress), node_->weights()};
-      trained.report.lost = lost_;
+      const auto between_steps = [&](const Progress& now) {
+        if (progress) progress(now);
+        end_view_if_asked(now);
+      };
+      Trained trained{config_, node_->train(survives() ? between_steps : progress), node_->weights()};
+      trained.report.lost = changed_.lost;
+      trained.report.joined = changed_.joined;
+      trained.report.nodes_after = changed_.nodes_after;
       return trained;
     } catch (const NodeFailure& failure) {
       if (!survives()) throw;
       why = with_first_ranks(failure.what());
+    } catch (const ViewEnds&) {
+      why = fmt::format("rank {} has ended a view, so that other nodes can join", id());
+    } catch (const Interrupted&) {
+      if (survives() && tell_) tell_(fmt::format("rank {} was told to end, and leaves the others\n", id()), false);
+      throw;
     }
     go_on(why);
   }
 }
 
-/// Makes the node of the next view, with the nodes that are left.
+/// The others then see what they see after a loss: calls of kernels fail, and they agree on the next view.
+void NodeRun::end_view_if_asked(const Progress& now) {
+  // Before that, nodes that see the end would take it for a failure of the first step, which would come again.
+  if (now.steps < now.first_step + 2) return;
+  if (now.steps >= now.steps_all) return;  // the others have taken leave
+  try {
+    if (!membership_->has_applicants()) return;
+  } catch (const gpusock::Error&) {
+    return;  // nobody can join now, and the training need not end for that
+  }
+  throw ViewEnds();
+}
+
+/// Makes the node of the next view, with the nodes that are left and those that join.
 void NodeRun::go_on(const std::string& why) {
-  constexpr int kAttemptsMax = 3;  // with the same nodes
   const View begun = membership_->view();
   held_.newest = node_->held();
   held_.newest.view = begun.number;
@@ -75,38 +177,54 @@ void NodeRun::go_on(const std::string& why) {
   // A failure of the first step that no loss explains would come again.
   const bool has_steps = std::ranges::any_of(held_.newest.ranges,
                                              [](const HeldRange& range) { return range.clock != 0; });
-  std::string failure = why;
-  for (int attempts = has_steps ? 0 : kAttemptsMax;; ++attempts) {
-    const std::size_t nodes_before = membership_->view().members.size();
-    bootstrap::Rendezvous host(listens_at_.with_port(0));
-    agree(failure, host.where());
-    if (membership_->view().members.size() != nodes_before) attempts = 0;
-    if (attempts >= kAttemptsMax) throw NodeFailure(failure);
-    if (begin_view(host, failure)) break;
-  }
+  begin_next_view(why, has_steps ? 0 : kAttemptsMax);
   const std::uint64_t from = node_->goes_on_from_view();
   if (held_.newest.view == from) held_.older = std::move(held_.newest);
   if (held_.older.view != from) held_.older = {};
   held_.newest = {};
-  note_lost(begun);
+  note_changes(begun);
 }
 
-/// Enters the next view. `why` is what has ended the one before.
-void NodeRun::agree(const std::string& why, const gpusock::Endpoint& where) {
+/// Agrees until all members of a view have begun it. `attempts`: how many have failed already.
+void NodeRun::begin_next_view(const std::string& why, int attempts) {
+  std::string failure = why;
+  for (;; ++attempts) {
+    const std::vector<int> before = ids_of(membership_->view());
+    bootstrap::Rendezvous host(listens_at_.with_port(0));
+    agree(failure, host.where());
+    if (ids_of(membership_->view()) != before) attempts = 0;
+    if (attempts >= kAttemptsMax) throw NodeFailure(failure);
+    if (begin_view(host, failure)) return;
+  }
+}
+
+void NodeRun::end_if_trial() {
   ++agreements_;
   for (const FailAt& at : config_.fail_at) {
     if (at.phase == FailPhase::view && at.step == agreements_) std::raise(SIGKILL);
   }
+}
+
+/// A node may come late by as long as it takes another one to give up connecting.
+std::uint64_t NodeRun::patience() const { return static_cast<std::uint64_t>(2 * first_.timeout_s * 1e9); }
+
+/// Enters the next view. `why` is what has ended the one before.
+void NodeRun::agree(const std::string& why, const gpusock::Endpoint& where) {
+  end_if_trial();
   try {
-    // A node may come late by as long as it takes another one to give up connecting.
-    membership_->next(where, static_cast<std::uint64_t>(2 * first_.timeout_s * 1e9));
+    membership_->next(where, patience());
   } catch (const gpusock::Error& error) {
     if (stopped_) throw Interrupted();
-    throw NodeFailure(fmt::format("{}; rank {} cannot go on: {}", why, first_.rank, error.what()));
+    throw NodeFailure(fmt::format("{}; rank {} cannot go on: {}", why, id(), error.what()));
   }
+  take_place();
+}
+
+/// Takes the rank that this node has in the view.
+void NodeRun::take_place() {
   const std::vector<Member>& members = membership_->view().members;
   config_.nodes = static_cast<int>(members.size());
-  config_.rank = static_cast<int>(std::ranges::find(members, first_.rank, &Member::id) - members.begin());
+  config_.rank = static_cast<int>(std::ranges::find(members, id(), &Member::id) - members.begin());
   config_.connect_s = first_.timeout_s;
 }
 
@@ -121,7 +239,7 @@ bool NodeRun::begin_view(bootstrap::Rendezvous& host, std::string& failure) {
     failure = with_first_ranks(error.what());
   } catch (const gpusock::Error& error) {
     if (stopped_) throw Interrupted();
-    failure = fmt::format("rank {}: {}", first_.rank, error.what());
+    failure = fmt::format("rank {}: {}", id(), error.what());
   }
   replace(nullptr);
   return false;
@@ -159,27 +277,38 @@ std::vector<gpusock::Endpoint> NodeRun::listen_again(bootstrap::Rendezvous& host
   return peers;
 }
 
-/// Notes who was lost since `begun`, and says so.
-void NodeRun::note_lost(const View& begun) {
-  const std::vector<Member>& left = membership_->view().members;
-  std::vector<int> gone;
-  for (const Member& member : begun.members) {
-    if (std::ranges::find(left, member.id, &Member::id) == left.end()) gone.push_back(member.id);
-  }
-  for (const int rank : gone) lost_.push_back({rank, node_->steps_before(), config_.nodes});
-  if (!tell_ || gone.empty()) return;
-  tell_(fmt::format("rank{} {} {} lost after step {}: {} node(s) go on\n", gone.size() == 1 ? "" : "s",
-                    fmt::join(gone, ", "), gone.size() == 1 ? "was" : "were", node_->steps_before(), config_.nodes),
-        config_.rank == 0);
+/// Notes who was lost since `begun`, and who has joined, and says so.
+void NodeRun::note_changes(const View& begun) {
+  const std::vector<int> before = ids_of(begun), now = ids_of(membership_->view());
+  const std::vector<int> gone = without(before, now), came = without(now, before);
+  const std::uint64_t step = node_->steps_before();
+  for (const int rank : gone) changed_.lost.push_back({rank, step, config_.nodes});
+  for (const int rank : came) changed_.joined.push_back({rank, step, config_.nodes});
+  if (gone.empty() && came.empty()) return;
+  changed_.nodes_after.push_back({step, config_.nodes});
+  const auto tell = [&](const std::vector<int>& those, const std::string& what) {
+    if (those.empty() || !tell_) return;
+    tell_(fmt::format("{} {} after step {}: {} node(s) go on\n", ranks(those), what, step, config_.nodes),
+          config_.rank == 0);
+  };
+  tell(gone, gone.size() == 1 ? "was lost" : "were lost");
+  tell(came, "joined");
+  tell_where_to_join();
+}
+
+/// The first node says so.
+void NodeRun::tell_where_to_join() const {
+  if (!tell_ || config_.rank != 0) return;
+  std::vector<std::string> addresses;
+  for (const Member& member : membership_->view().members) addresses.push_back(member.meets.host_port());
+  tell_(fmt::format("nodes may join at {}\n", fmt::join(addresses, ",")), true);
 }
 
 /// Says which ranks a message means, if its ranks are not those with which the run has begun.
 std::string NodeRun::with_first_ranks(const std::string& message) const {
-  const std::vector<Member>& members = membership_->view().members;
-  if (members.size() == static_cast<std::size_t>(first_.nodes)) return message;
-  std::vector<int> ids;
-  for (const Member& member : members) ids.push_back(member.id);
-  return fmt::format("{} (these ranks are those of the {} nodes that were left: at the beginning they were {})",
+  const std::vector<int> ids = ids_of(membership_->view());
+  if (!ids.empty() && ids.back() + 1 == static_cast<int>(ids.size())) return message;
+  return fmt::format("{} (these ranks are those of the {} nodes that were there: their numbers in the run are {})",
                      message, ids.size(), fmt::join(ids, ", "));
 }
 

@@ -127,6 +127,18 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   return node.train([&](const Progress& now) { line.show(now); });
 }
 
+/// Trains as a node that joins others.
+Trained train_joined(const Config& config, const Dataset& data) {
+  gpusock::program::block_stop_signals();
+  NodeRun node(config, data, {}, [](const std::string& text, bool) { gpusock::program::print_now(text); });
+  gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
+  std::vector<gpusock::Endpoint> members;
+  for (const std::string& member : config.join) members.push_back(gpusock::Endpoint::parse(member));
+  node.join(members);
+  ProgressLine line(node.nodes(), config.batch);
+  return node.train([&](const Progress& now) { line.show(now); });
+}
+
 /// Calls `meet`, which meets the other nodes, and words its errors for this program's users.
 template <class Meet>
 auto met(const std::atomic<bool>& stopped, Meet meet) try {
@@ -187,6 +199,11 @@ int run_by_hand(const Config& config) {
 }  // namespace
 
 int run_rank(const Config& config) { return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config); }
+
+int run_joined(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  return tell_own_results(config, data, train_joined(config, data));
+}
 
 int run_launched(Config config) {
   const Dataset data = load_dataset(config.data, config.limit);

@@ -14,6 +14,9 @@ namespace param_sync {
 /// Runs one node; the others are other processes. Addresses come from --peers, or through --control-fd.
 int run_rank(const Config& config);
 
+/// Runs a node that joins others, which train (--join).
+int run_joined(const Config& config);
+
 /// Runs one of the nodes that a launcher has started.
 int run_launched(Config config);
 

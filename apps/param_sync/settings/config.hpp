@@ -51,6 +51,12 @@ struct FailAt {
   FailPhase phase = FailPhase::compute;
 };
 
+/// How many nodes go on after a step.
+struct NodesAfter {
+  std::uint64_t step = 0;  ///< counted as the nodes that were there until then count
+  int nodes = 0;
+};
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
@@ -98,6 +104,8 @@ struct Config {
   bool serial = false;                      ///< all nodes' work one after the other, without sockets
   std::string delays;                       ///< with `serial`: how long steps take in virtual time (plan/delays.hpp)
   std::vector<std::uint64_t> lost_after;    ///< with `serial`: steps after which a node is lost, one each
+  std::vector<NodesAfter> nodes_after;      ///< likewise, if nodes join, too
+  std::vector<std::string> join;            ///< HOST:PORT of members that this node asks to let it join
   std::optional<bootstrap::Launch> launch;  ///< set if a launcher gives the rank and no option chose how to run
   std::vector<FailAt> fail_at;              ///< which nodes end themselves; a node has only its own
   std::optional<double> connect_s;          ///< set for views after the first one
@@ -120,7 +128,7 @@ struct Config {
   /// takes long is only slow. Nodes that were started otherwise may never come.
   double connect_timeout_s() const {
     if (connect_s) return *connect_s;
-    const bool all_there = peers.empty() && !launch;
+    const bool all_there = peers.empty() && !launch && join.empty();
     return all_there ? std::max(timeout_s, kStartSecondsMin) : timeout_s;
   }
 };

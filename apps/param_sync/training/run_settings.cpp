@@ -62,7 +62,18 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
                                        static_cast<std::uint64_t>(config.credits) << 32);
   at(RunSetting::first_step) = first_step;
   at(RunSetting::sync) = config.sync.empty() ? 0 : code_of(plan);
+  if (config.replicas != 1) {
+    at(RunSetting::sync) = fnv1a(&config.replicas, sizeof config.replicas, at(RunSetting::sync));
+  }
   return settings;
+}
+
+RunSettings settings_to_join(const Config& config, const Dataset& data) {
+  Config one = config;
+  one.nodes = 1;
+  one.rank = 0;
+  const Plan plan = Plan::make(one, data);
+  return run_settings(one, data, plan, make_exchange_plan(one, plan.layout), 0);
 }
 
 }  // namespace param_sync

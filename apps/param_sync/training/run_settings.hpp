@@ -15,4 +15,7 @@ namespace param_sync {
 RunSettings run_settings(const Config& config, const Dataset& data, const Plan& plan, const ExchangePlan& exchange,
                          std::uint64_t first_step);
 
+/// Returns the settings that a node must share which joins a run: those that do not depend on how many nodes there are.
+RunSettings settings_to_join(const Config& config, const Dataset& data);
+
 }  // namespace param_sync

@@ -33,7 +33,8 @@ class SerialPart {
   /// Throws gpusock::Error (EINVAL) if this part does not come to a step.
   void check_step(std::uint64_t step) const {
     if (step >= begin_.step && step <= plan_.steps) return;
-    throw gpusock::Error::with_cause(EINVAL, "--lost " + std::to_string(step) +
+    const std::string option = config_.lost_after.empty() ? "--nodes-after" : "--lost";
+    throw gpusock::Error::with_cause(EINVAL, option + " " + std::to_string(step) +
                                                  ": the nodes that are there then make steps " +
                                                  std::to_string(begin_.step) + " to " + std::to_string(plan_.steps));
   }
@@ -83,28 +84,52 @@ class SerialPart {
   std::unique_ptr<SerialRun> run_;
 };
 
+/// --lost as --nodes-after: nodes that are lost after the same step are one change.
+std::vector<NodesAfter> changes_of(const Config& config) {
+  if (config.lost_after.empty()) return config.nodes_after;
+  std::vector<NodesAfter> changes;
+  int nodes = config.nodes;
+  for (const std::uint64_t step : config.lost_after) {
+    if (changes.empty() || changes.back().step != step) changes.push_back({step, nodes});
+    changes.back().nodes = --nodes;
+  }
+  return changes;
+}
+
+/// Adds a change to those that a report has.
+void note_change(NodeCounters& counters, int nodes_before, const NodesAfter& change) {
+  for (int nodes = nodes_before; nodes > change.nodes; --nodes) {
+    counters.lost.push_back({-1, change.step, change.nodes});
+  }
+  for (int nodes = nodes_before; nodes < change.nodes; ++nodes) {
+    counters.joined.push_back({-1, change.step, change.nodes});
+  }
+  counters.nodes_after.push_back(change);
+}
+
 }  // namespace
 
 SerialResult train_serially(const Config& config, const Dataset& data, const ProgressSink& progress,
                             const std::atomic<bool>& stop) {
-  Config left = config;
+  Config there = config;
   SerialBegin begin;
-  std::vector<LostNode> lost;
+  NodeReport changed;
   int nodes_before = config.nodes;
-  for (auto loss = config.lost_after.begin();;) {
-    SerialPart part(left, data, begin, nodes_before);
-    const bool is_last = loss == config.lost_after.end();
-    if (!is_last) part.check_step(*loss);
-    NodeReport report = part.train(is_last ? ~std::uint64_t{0} : *loss, progress, stop);
-    report.lost = lost;
-    if (is_last) return part.finish(std::move(report));
+  for (const NodesAfter& change : changes_of(config)) {
+    SerialPart part(there, data, begin, nodes_before);
+    part.check_step(change.step);
+    part.train(change.step, progress, stop);
     begin = part.end();
-    nodes_before = left.nodes;
-    const auto others = std::find_if(loss, config.lost_after.end(),
-                                     [&](std::uint64_t after) { return after != *loss; });
-    left.nodes -= static_cast<int>(others - loss);
-    for (; loss != others; ++loss) lost.push_back({-1, begin.step, left.nodes});
+    nodes_before = there.nodes;
+    there.nodes = change.nodes;
+    note_change(changed, nodes_before, change);
   }
+  SerialPart part(there, data, begin, nodes_before);
+  NodeReport report = part.train(~std::uint64_t{0}, progress, stop);
+  report.lost = changed.lost;
+  report.joined = changed.joined;
+  report.nodes_after = changed.nodes_after;
+  return part.finish(std::move(report));
 }
 
 }  // namespace param_sync

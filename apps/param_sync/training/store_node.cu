@@ -1,7 +1,6 @@
 #include "training/store_node.cuh"
 
 #include "plan/exchange_plan.hpp"
-#include "plan/held_views.hpp"
 #include "training/run_settings.hpp"
 #include "training/step.cuh"
 
@@ -178,7 +177,14 @@ void StoreNode::go_on() {
   gpusock::Mapped<HeldOutline> outlines(context, static_cast<std::size_t>(config.nodes));
   outlines[static_cast<std::size_t>(config.rank)] = outline_of(*before);
   exchange_words(outlines);
-  const ChosenView chosen = choose_view({outlines.data(), outlines.size()});
+  const std::vector<ChosenView> views = choose_views({outlines.data(), outlines.size()});
+  for (const ChosenView& view : views) {
+    if (go_on_from(view, &view == &views.back())) return;
+  }
+}
+
+/// Returns false if the nodes do not have all weights of the view, and there is another one.
+bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
   goes_on_from_view = chosen.view;
   const std::vector<StoreRange> old_ranges = store_ranges(plan.layout, chosen.nodes);
   std::vector<std::size_t> floats;
@@ -189,7 +195,16 @@ void StoreNode::go_on() {
     if (held->view == chosen.view) own_part = held->ranges;
   }
   RecoveredRanges left;
-  of_group([&] { left = recover(group, context, floats, own_part, ns_of(config.timeout_s)); });
+  bool some_are_missing = false;  // the same on all nodes
+  of_group([&] {
+    try {
+      left = recover(group, context, floats, own_part, ns_of(config.timeout_s));
+    } catch (const gpusock::Error& error) {
+      some_are_missing = error.code().value() == ENODATA;
+      if (!some_are_missing || is_last) throw;
+    }
+  });
+  if (some_are_missing) return false;
   static_assert(Sgd::kStateFloats == 1);  // so a range of states is one of weights
   std::vector<float> weights(memory.parameters), states(memory.parameters);
   for (std::size_t i = 0; i < old_ranges.size(); ++i) {
@@ -201,6 +216,7 @@ void StoreNode::go_on() {
   plan.sync.steps = plan.steps - first_step;
   memory.weights.copy_in(weights);
   make_store(weights, states);
+  return true;
 }
 
 /// All nodes get each other's element. An operation of the group that waits.

@@ -9,6 +9,7 @@
 #include "param_sync/fail_at.hpp"
 #include "param_sync/group.hpp"
 #include "param_sync/store.hpp"
+#include "plan/held_views.hpp"
 #include "plan/store_ranges.hpp"
 #include "training/node_impl.cuh"
 #include "training/local_steps.cuh"
@@ -48,6 +49,7 @@ class StoreNode final : public Node::Impl {
   void compare_settings();
   void make_store(const std::vector<float>& weights, const std::vector<float>& states);
   void go_on();
+  bool go_on_from(const ChosenView& chosen, bool is_last);
   template <class T>
   void exchange_words(gpusock::Mapped<T>& all);
   std::uint64_t version_of(std::uint64_t step, int layer) const {

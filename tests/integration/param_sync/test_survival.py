@@ -1,8 +1,10 @@
 """What param_sync promises of --replicas: training goes on with the nodes that are left. Run by ctest."""
+import json
 import os
 import pathlib
 import re
 import signal
+import socket
 import tempfile
 
 import support
@@ -10,18 +12,24 @@ from support import LINKS_BETWEEN_PROCESSES, SMALL, Runs, needs_processes, node_
 
 PHASES = ("compute", "push", "pull", "take")
 LONG = (*SMALL, "--epochs", 1000)  # longer than a test
+MANY = ("--epochs", 60)
 SURVIVES = ("--sync", "bsp", "--timeout", 20)
 
 
 class Survival(Runs):
     def as_serial(self, report, *arguments):
-        """The weights and losses are those of a serial run that has lost nodes after the same steps."""
-        lost = ",".join(str(loss["step"]) for loss in report["lost"])
-        serial = results(*SMALL, *arguments, "--sync", "bsp", "--serial", "--lost", lost)
-        self.assertEqual(report["weights_hash"], serial["weights_hash"], report["lost"])
+        """The weights and losses are those of a serial run whose nodes have changed after the same steps."""
+        if report["joined"]:
+            changes = "--nodes-after", ",".join(f"{change['step']}:{change['nodes']}" for change in report["nodes_after"])
+        else:
+            changes = "--lost", ",".join(str(loss["step"]) for loss in report["lost"])
+        serial = results(*SMALL, *arguments, "--sync", "bsp", "--serial", *changes)
+        self.assertEqual(report["weights_hash"], serial["weights_hash"], changes)
+        self.assertEqual([len(serial["lost"]), len(serial["joined"])], [len(report["lost"]), len(report["joined"])])
         self.assertTrue(report["same_weights"])
-        self.assertEqual(report["losses"], serial["losses"][-len(report["losses"]):])
         self.assertEqual(report["accuracy"], serial["accuracy"])
+        if not report["joined"]:  # those have losses of their own, which this report does not have
+            self.assertEqual(report["losses"], serial["losses"][-len(report["losses"]):])
 
     @needs_processes
     def test_replicas_change_no_bit(self):
@@ -122,6 +130,137 @@ class Survival(Runs):
             tensors, _ = support.read_safetensors(file)
             self.assertEqual({name: len(values) for name, values in tensors.items()}, support.LAYERS_OF_SMALL)
 
+    @needs_processes
+    def test_a_node_that_is_told_to_end_is_lost_at_once(self):
+        run_of = self.begin(3)
+        os.kill(run_of.nodes[2], signal.SIGTERM)
+        report = self.end_of(run_of)
+        self.assertEqual([(loss["rank"], loss["nodes"]) for loss in report["lost"]], [(2, 2)])
+        self.as_serial(report, *MANY, "--nodes", 3)
+
+    @needs_processes
+    def test_a_node_that_leaves_says_so(self):
+        addresses = ",".join(own_addresses(3))
+        nodes = [self.start(*LONG, "--sync", "bsp", "--timeout", 60, "--replicas", 2, "--rank", rank, "--peers", addresses) for rank in range(3)]
+        support.wait_for_line(nodes[0], r"step \d+/")
+        nodes[1].send_signal(signal.SIGTERM)
+        status, out, err = self.end(nodes[1])
+        self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+        self.assertIn("rank 1 was told to end, and leaves the others", out)
+        support.wait_for_line(nodes[0], r"rank 1 was lost after step \d+: 2 node")
+
+    # --- Nodes that join ---
+
+    def begin(self, nodes, *arguments, waits_for=r"step \d+/"):
+        """A run that trains, with the addresses where its nodes may be joined."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = pathlib.Path(folder.name) / "out.json"
+        cluster = self.start(*SMALL, *MANY, "--nodes", nodes, *SURVIVES, "--replicas", 2, "--json", file, *arguments)
+        cluster.file = file
+        cluster.joins_at = support.wait_for_line(cluster, r"nodes may join at (\S+)")[1].split(",")
+        if waits_for:
+            support.wait_for_line(cluster, waits_for)
+        cluster.nodes = node_processes(cluster)
+        return cluster
+
+    def end_of(self, cluster):
+        status, out, err = self.end(cluster)
+        self.assertEqual(status, 0, (out, err))
+        return json.loads(cluster.file.read_text())
+
+    def join(self, cluster, *arguments, at=None):
+        """Starts a node that asks one of the cluster's nodes. Meanwhile rank 0 is stopped, and the others wait for it, so that it does not come too
+        late."""
+        os.kill(cluster.nodes[0], signal.SIGSTOP)
+        joiner = self.start(*SMALL, *MANY, *SURVIVES, "--replicas", 2, "--join", at or cluster.joins_at[1], *arguments)
+        support.wait_for_line(joiner, r"asks \S+ to let it join")
+        os.kill(cluster.nodes[0], signal.SIGCONT)
+        return joiner
+
+    def weights_of(self, joiner):
+        status, out, err = self.end(joiner)
+        self.assertEqual(status, 0, (out, err))
+        return re.search(r"weights ([0-9a-f]{16})", out)[1]
+
+    @needs_processes
+    def test_a_node_joins(self):
+        cluster = self.begin(3)
+        joiner = self.join(cluster)
+        line = support.wait_for_line(joiner, r"rank (\d+) joined after step (\d+): 4 node")
+        report = self.end_of(cluster)
+        self.assertEqual(report["joined"], [{"rank": 3, "step": int(line[2]), "nodes": 4}])
+        self.assertEqual((report["lost"], report["nodes"]), ([], 4))
+        self.assertEqual(self.weights_of(joiner), report["weights_hash"])
+        self.as_serial(report, *MANY, "--nodes", 3)
+
+    @needs_processes
+    def test_two_nodes_join_and_others_are_lost(self):
+        """One of the nodes that are lost is the first one, and one has joined."""
+        cluster = self.begin(2)
+        first = self.join(cluster)
+        support.wait_for_line(first, r"joined after step")
+        joins_at = support.wait_for_line(cluster, r"nodes may join at (\S+)")[1].split(",")
+        second = self.join(cluster, at=joins_at[2])  # asks the first one that has joined
+        support.wait_for_line(second, r"joined after step")
+        os.kill(cluster.nodes[0], signal.SIGKILL)
+        support.wait_for_line(second, r"rank 0 was lost after step")
+        first.send_signal(signal.SIGKILL)
+        report = self.end_of(cluster)
+        self.assertEqual([(loss["rank"], loss["nodes"]) for loss in report["lost"]], [(0, 3), (2, 2)])
+        self.assertEqual([(one["rank"], one["nodes"]) for one in report["joined"]], [(2, 3), (3, 4)])
+        self.assertEqual(self.weights_of(second), report["weights_hash"])
+        self.as_serial(report, *MANY, "--nodes", 2)
+
+    @needs_processes
+    def test_a_node_that_is_killed_while_it_joins_costs_nothing(self):
+        shortly = "--timeout", 4  # the others wait so long for its connection
+        cluster = self.begin(2, *shortly)
+        joiner = self.join(cluster, "--fail-at", "2@1:view", *shortly)
+        self.assertEqual(self.end(joiner)[0], -signal.SIGKILL)
+        report = self.end_of(cluster)
+        self.assertEqual((report["joined"], report["lost"], report["nodes"]), ([], [], 2))
+        self.assertEqual(report["weights_hash"], results(*SMALL, *MANY, "--nodes", 2, "--serial", "--sync", "bsp")["weights_hash"])
+
+    @needs_processes
+    def test_nodes_with_other_settings_and_strangers_do_not_join(self):
+        cluster = self.begin(2)
+        for other, named in ((("--seed", 7), "--seed: 1 there, 7 here"), (("--replicas", 3), "--replicas"), (("--epochs", 3), "--epochs")):
+            status, _, err = self.end(self.join(cluster, *other))
+            self.assertEqual(status, 1)
+            self.assertRegex(err, "^param_sync: cannot join: the nodes that train have another .*" + re.escape(named))
+        host, port = cluster.joins_at[1].split(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            with socket.create_connection((host, int(port))):
+                report = self.end_of(cluster)
+        self.assertEqual((report["joined"], report["lost"]), ([], []))
+        self.assertEqual(report["weights_hash"], results(*SMALL, *MANY, "--nodes", 2, "--serial", "--sync", "bsp")["weights_hash"])
+
+    @needs_processes
+    def test_a_node_that_asks_in_the_last_step_is_told_that_the_training_has_ended(self):
+        """Members look for others after 32 steps, or at the end of an epoch: here only after the last step."""
+        slow = "--hidden", "1024,1024", "--epochs", 1
+        cluster = self.begin(2, *slow, waits_for="")
+        status, _, err = self.end(self.join(cluster, *slow))
+        self.assertEqual(status, 1)
+        self.assertRegex(err, "cannot join: .* has ended before it let this node in")
+        report = self.end_of(cluster)
+        self.assertEqual((report["joined"], report["steps"], len(report["node_reports"])), ([], 30, 2))
+
+    def test_nobody_to_join(self):
+        nobody = ",".join(own_addresses(2))
+        status, _, err = run(*SMALL, *SURVIVES, "--replicas", 2, "--join", nobody)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, f"^param_sync: cannot join: {nobody.split(',')[0]}: cannot reach a member .*; {nobody.split(',')[1]}: ")
+
+    def test_serial_runs_count_nodes_that_join(self):
+        report = results(*SMALL, "--nodes", 2, "--sync", "bsp", "--serial", "--nodes-after", "10:4,12:3")
+        self.assertEqual(report["joined"], 2 * [{"rank": -1, "step": 10, "nodes": 4}])
+        self.assertEqual(report["lost"], [{"rank": -1, "step": 12, "nodes": 3}])
+        lost = [results(*SMALL, "--nodes", 4, "--sync", "bsp", "--serial", *how)["weights_hash"] for how in (("--lost", "5,5"), ("--nodes-after", "5:2"))]
+        self.assertEqual(*lost)
+
     def test_misuse(self):
         for message, arguments in (("--replicas needs --sync bsp", ("--replicas", 2)),
                                    ("--replicas needs --sync bsp", ("--replicas", 2, "--sync", "async")),
@@ -129,6 +268,15 @@ class Survival(Runs):
                                    ("--replicas and --in-process exclude", ("--replicas", 2, "--sync", "bsp", "--in-process")),
                                    ("--replicas and --codec exclude", ("--replicas", 2, "--sync", "bsp", "--codec", "bf16")),
                                    ("--lost needs --serial --sync bsp", ("--lost", 3)),
+                                   ("--nodes-after needs --serial --sync bsp", ("--nodes-after", "3:2")),
+                                   ("--lost and --nodes-after exclude", ("--nodes-after", "3:2", "--lost", 3, "--serial", "--sync", "bsp")),
+                                   ("'3:0' is not STEP:NODES", ("--nodes-after", "3:0", "--serial", "--sync", "bsp")),
+                                   ("'3' is not STEP:NODES", ("--nodes-after", "3", "--serial", "--sync", "bsp")),
+                                   ("--join needs --sync bsp and --replicas", ("--join", "127.0.0.1:7")),
+                                   ("--join and --nodes exclude", (*SURVIVES, "--replicas", 2, "--join", "127.0.0.1:7", "--nodes", 3)),
+                                   ("--join and --serial exclude", (*SURVIVES, "--join", "127.0.0.1:7", "--serial")),
+                                   ("127.0.0.1:0 has no port", (*SURVIVES, "--replicas", 2, "--join", "127.0.0.1:0")),
+                                   ("it needs HOST:PORT", (*SURVIVES, "--replicas", 2, "--join", "")),
                                    ("is no list of steps", ("--lost", "3,x", "--serial", "--sync", "bsp")),
                                    ("none is left", ("--lost", "3,4", "--serial", "--sync", "bsp", "--nodes", 2)),
                                    ("PHASE is one of compute, push", ("--fail-at", "1@5", "--sync", "bsp")),

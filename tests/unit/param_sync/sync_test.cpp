@@ -1,4 +1,3 @@
-#include "plan/held_views.hpp"
 #include "plan/sync.hpp"
 
 #include "arithmetic/averages.cuh"
@@ -205,25 +204,6 @@ TEST(StreamingOne, LayerThatNothingOverlapsIsAveragedAsAllAreAtOnce) {
 }
 
 TEST(TakenLate, HalfOfTheAverageAndHalfOfTheNodesOwn) { EXPECT_EQ(taken_late(1, 4), 2.5f); }
-
-/// A node that has begun view 2 has what it began with, and one that has not has view 1 alone.
-TEST(HeldViews, AViewThatNotAllHaveBegunIsGoneOnWithOnceItHasSteps) {
-  const HeldOutline::OfView first{1, 5, 0, 40}, second{2, 4, 50, 0}, second_with_steps{2, 4, 50, 3}, none{};
-  const HeldOutline begun{first, second}, not_begun{none, first}, with_steps{first, second_with_steps};
-  const auto chosen = [](std::vector<HeldOutline> nodes) { return choose_view(nodes); };
-  EXPECT_EQ(chosen({not_begun, not_begun}).view, 1u);
-  EXPECT_EQ(chosen({begun, begun}).view, 2u);
-  for (const auto& nodes : {std::vector{begun, not_begun}, std::vector{not_begun, begun}}) {
-    const ChosenView older = chosen(nodes);
-    EXPECT_EQ(older.view, 1u);
-    EXPECT_EQ(older.nodes, 5);
-    EXPECT_EQ(older.first_step, 0u);
-  }
-  const ChosenView newest = chosen({begun, with_steps, {none, none}});
-  EXPECT_EQ(newest.view, 2u);
-  EXPECT_EQ(newest.nodes, 4);
-  EXPECT_EQ(newest.first_step, 50u);
-}
 
 }  // namespace
 }  // namespace param_sync
