@@ -12,7 +12,7 @@ from support import LINKS_BETWEEN_PROCESSES, SMALL, Runs, needs_processes, node_
 
 PHASES = ("compute", "push", "pull", "take")
 LONG = (*SMALL, "--epochs", 1000)  # longer than a test
-MANY = ("--epochs", 60)
+MANY = ("--epochs", 40)
 SURVIVES = ("--sync", "bsp", "--timeout", 20)
 
 
@@ -252,7 +252,7 @@ class Survival(Runs):
     @needs_processes
     def test_a_node_that_asks_in_the_last_step_is_told_that_the_training_has_ended(self):
         """Members look for others after 32 steps, or at the end of an epoch: here only after the last step."""
-        slow = "--hidden", "1024,1024", "--epochs", 1
+        slow = "--hidden", "512,512", "--epochs", 1
         cluster = self.begin(2, *slow, waits_for="")
         status, _, err = self.end(self.join(cluster, *slow))
         self.assertEqual(status, 1)
