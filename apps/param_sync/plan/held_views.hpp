@@ -1,24 +1,54 @@
 #pragma once
-/// @file After a loss: which view's weights the nodes take, if some of them have only those of an older view.
+/// @file After a loss, or when nodes join: which view's weights the nodes take, if some of them have only those of an
+/// older view.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace param_sync {
 
+/// What a node has of a view in which it was.
+struct HeldView {
+  std::uint64_t view = 0;        ///< its number; 0: the node was not there
+  std::uint64_t nodes = 0;       ///< how many there were
+  std::uint64_t first_step = 0;  ///< with which they began
+  std::uint64_t clock = 0;       ///< the most pushes that a part of the weights contains which the node has
+};
+
 /// What nodes tell each other of what they have.
 struct HeldOutline {
-  struct OfView {
-    std::uint64_t view = 0;        ///< its number; 0: the node was not there
-    std::uint64_t nodes = 0;       ///< how many there were
-    std::uint64_t first_step = 0;  ///< with which they began
-    std::uint64_t clock = 0;       ///< the most pushes that a part of the weights contains which the node has
-  };
-  OfView older;   ///< see HeldViews
-  OfView newest;  ///< likewise
+  static constexpr std::size_t kViewsMax = 6;
+  HeldView views[kViewsMax];  ///< by their numbers; the last ones may be none
 };
+
+/// `Training`: what a node has of a view, with `view`, `nodes`, `first_step`, and `ranges` that have a `clock`.
+template <class Training>
+HeldView outline_of(const Training& held) {
+  std::uint64_t clock = 0;
+  for (const auto& range : held.ranges) clock = std::max<std::uint64_t>(clock, range.clock);
+  return {held.view, static_cast<std::uint64_t>(held.nodes), held.first_step, clock};
+}
+
+template <class Training>
+HeldOutline outline_of(const std::vector<Training>& held) {
+  HeldOutline outline;
+  std::ranges::transform(held, outline.views, [](const Training& of) { return outline_of(of); });
+  return outline;
+}
+
+/// Adds a view that has ended to those that a node has. If there was a step in it, all of its members had begun it, and
+/// have what is needed. Until then nodes need what was before: a view may never have begun for others.
+template <class Training>
+void keep(std::vector<Training>& held, Training ended) {
+  if (outline_of(ended).clock != 0) held.clear();
+  if (held.size() == HeldOutline::kViewsMax) held.erase(held.begin() + 1);
+  held.push_back(std::move(ended));
+}
 
 /// A view, with whose weights all go on.
 struct ChosenView {
@@ -27,27 +57,25 @@ struct ChosenView {
   std::uint64_t first_step = 0;
 };
 
-/// The view with whose weights all go on; then another one with the same weights, if there is one. The same on all
-/// nodes, as they all have the same outlines. A node may be lost while others begin a view: then those that have not
-/// begun it have only the view before. In that case no node has made a step of it, since a step needs all of them, and
-/// the view before has the same weights. Otherwise all that are left have begun the newest one, but for nodes that
-/// join, which have nothing.
+/// The views with whose weights all go on: with those of the first one of which the nodes have all weights. The same on
+/// all nodes, as they all have the same outlines. Empty if all nodes join.
+///
+/// A step needs all members of a view. So the newest view in which there was a step has been begun by all of its
+/// members, with all replicas, and comes first. Views after it have the same weights, and some of their members may
+/// never have begun them. They follow: who is lost meanwhile may have been a member of the first one alone.
 inline std::vector<ChosenView> choose_views(std::span<const HeldOutline> nodes) {
-  const auto chosen = [&](HeldOutline::OfView HeldOutline::*which) {
-    const HeldOutline& most = *std::ranges::max_element(nodes, {},
-                                                        [&](const HeldOutline& node) { return (node.*which).view; });
-    const HeldOutline::OfView& of = most.*which;
-    return ChosenView{of.view, static_cast<int>(of.nodes), of.first_step};
-  };
-  const ChosenView newest = chosen(&HeldOutline::newest);
-  const bool all_have = std::ranges::all_of(
-      nodes, [&](const HeldOutline& of) { return of.newest.view == newest.view || of.newest.view == 0; });
-  const bool has_steps = std::ranges::any_of(
-      nodes, [&](const HeldOutline& of) { return of.newest.view == newest.view && of.newest.clock != 0; });
-  if (has_steps) return {newest};
-  const ChosenView older = chosen(&HeldOutline::older);
-  if (older.view == 0) return {newest};
-  return all_have ? std::vector{newest, older} : std::vector{older};
+  std::vector<HeldView> all;
+  for (const HeldOutline& node : nodes) {
+    std::ranges::copy_if(node.views, std::back_inserter(all), [](const HeldView& of) { return of.view != 0; });
+  }
+  std::ranges::sort(all, {}, &HeldView::view);
+  std::vector<ChosenView> chosen;
+  for (const HeldView& of : all) {
+    if (of.clock != 0) chosen.clear();  // there was a step
+    if (!chosen.empty() && chosen.back().view == of.view) continue;
+    chosen.push_back({of.view, static_cast<int>(of.nodes), of.first_step});
+  }
+  return chosen;
 }
 
 }  // namespace param_sync

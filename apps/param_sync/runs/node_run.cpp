@@ -1,5 +1,6 @@
 #include "runs/node_run.hpp"
 
+#include "plan/held_views.hpp"
 #include "training/run_settings.hpp"
 
 #include <fmt/format.h>
@@ -171,17 +172,13 @@ void NodeRun::end_view_if_asked(const Progress& now) {
 /// Makes the node of the next view, with the nodes that are left and those that join.
 void NodeRun::go_on(const std::string& why) {
   const View begun = membership_->view();
-  held_.newest = node_->held();
-  held_.newest.view = begun.number;
+  HeldTraining ended = node_->held();
+  ended.view = begun.number;
   replace(nullptr);
   // A failure of the first step that no loss explains would come again.
-  const bool has_steps = std::ranges::any_of(held_.newest.ranges,
-                                             [](const HeldRange& range) { return range.clock != 0; });
+  const bool has_steps = outline_of(ended).clock != 0;
+  keep(held_, std::move(ended));
   begin_next_view(why, has_steps ? 0 : kAttemptsMax);
-  const std::uint64_t from = node_->goes_on_from_view();
-  if (held_.newest.view == from) held_.older = std::move(held_.newest);
-  if (held_.older.view != from) held_.older = {};
-  held_.newest = {};
   note_changes(begun);
 }
 

@@ -36,11 +36,8 @@ struct HeldTraining {
   std::vector<HeldRange> ranges;  ///< see Store::held()
 };
 
-/// What a node has of the last two views. If it is lost that a view begins, some nodes have only what was before it.
-struct HeldViews {
-  HeldTraining older;   ///< of the view with whose weights the newest one began
-  HeldTraining newest;  ///< of the view that has ended now
-};
+/// What a node has of views that have ended, oldest first (see plan/held_views.hpp).
+using HeldViews = std::vector<HeldTraining>;
 
 class Node {
  public:

@@ -32,15 +32,6 @@ GroupOptions group_options(const Config& config) {
   return options;
 }
 
-/// What other nodes are told of a view's part that this node has.
-HeldOutline::OfView outline_of(const HeldTraining& held) {
-  std::uint64_t clock = 0;
-  for (const HeldRange& range : held.ranges) clock = std::max(clock, range.clock);
-  return {held.view, static_cast<std::uint64_t>(held.nodes), held.first_step, clock};
-}
-
-HeldOutline outline_of(const HeldViews& held) { return {outline_of(held.older), outline_of(held.newest)}; }
-
 constexpr std::size_t kSettingWords = 2 * std::tuple_size_v<RunSettings>;  // of four bytes, of one rank
 
 }  // namespace
@@ -178,6 +169,7 @@ void StoreNode::go_on() {
   outlines[static_cast<std::size_t>(config.rank)] = outline_of(*before);
   exchange_words(outlines);
   const std::vector<ChosenView> views = choose_views({outlines.data(), outlines.size()});
+  if (views.empty()) fail_with("all nodes are lost that were there before these have joined: nobody has the weights");
   for (const ChosenView& view : views) {
     if (go_on_from(view, &view == &views.back())) return;
   }
@@ -191,8 +183,8 @@ bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
   floats.reserve(old_ranges.size());
   for (const StoreRange& range : old_ranges) floats.push_back(range.parameters.size());
   std::span<const HeldRange> own_part;
-  for (const HeldTraining* held : {&before->older, &before->newest}) {
-    if (held->view == chosen.view) own_part = held->ranges;
+  for (const HeldTraining& held : *before) {
+    if (held.view == chosen.view) own_part = held.ranges;
   }
   RecoveredRanges left;
   bool some_are_missing = false;  // the same on all nodes
