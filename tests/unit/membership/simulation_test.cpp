@@ -1,38 +1,23 @@
 // Ranks agree in a simulated network. A seed gives the same run again:
-//   MEMBERSHIP_TEST_SEEDS=FIRST..LAST build/host/tests/unit/membership/membership_test
+//   GPUSOCK_TEST_SEEDS=FIRST..LAST build/host/tests/unit/membership/membership_test
 //   --gtest_filter=MembershipSimulation.*
 #include "tests/support/sanitized.hpp"
+#include "tests/support/seeds.hpp"
 #include "tests/unit/membership/world.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 namespace membership_test {
 namespace {
 
-struct Seeds {
-  std::uint64_t first = 1;
-  std::uint64_t last = gpusock::kThreadSanitized ? 100 : 2'000;
-};
-
-Seeds seeds() {
-  const char* const text = std::getenv("MEMBERSHIP_TEST_SEEDS");
-  if (text == nullptr) return {};
-  char* end = nullptr;
-  Seeds range;
-  range.first = range.last = std::strtoull(text, &end, 10);
-  if (end[0] == '.' && end[1] == '.') range.last = std::strtoull(end + 2, nullptr, 10);
-  return range;
-}
-
 TEST(MembershipSimulation, NoTwoViewsGoOn) {
-  const Seeds range = seeds();
+  const gpusock::Seeds range = gpusock::seeds_or({1, gpusock::kThreadSanitized ? 100 : 2'000});
   std::uint64_t views = 0, joined = 0;
   for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
     World world(seed, Fault::none);
-    ASSERT_EQ(world.run(), "") << "MEMBERSHIP_TEST_SEEDS=" << seed << " runs it again: " << world.nodes() << " ranks";
+    ASSERT_EQ(world.run(), "") << "GPUSOCK_TEST_SEEDS=" << seed << " runs it again: " << world.nodes() << " ranks";
     views += static_cast<std::uint64_t>(world.views()) - 1;
     joined += static_cast<std::uint64_t>(world.joined());
   }

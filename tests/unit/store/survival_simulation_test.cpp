@@ -8,12 +8,12 @@
 #include "param_sync/store/range_clocks.hpp"
 #include "param_sync/store/replicas.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/seeds.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -655,23 +655,12 @@ struct Counts {
   std::uint64_t steps = 0, losses = 0, recoveries = 0, joins = 0, refusals = 0;
 };
 
-/// Seeds of trainings: few in each build, and all of GPUSOCK_TEST_SEEDS=FIRST..LAST.
-std::pair<std::uint64_t, std::uint64_t> seeds() {
-  std::pair<std::uint64_t, std::uint64_t> range{1, gpusock::kSanitized ? 200 : 3'000};
-  if (const char* const text = std::getenv("GPUSOCK_TEST_SEEDS"); text != nullptr) {
-    char* end = nullptr;
-    range.first = std::strtoull(text, &end, 10);
-    range.second = std::strtoull(end + (*end != 0 ? 2 : 0), nullptr, 10);
-  }
-  return range;
-}
-
 TEST(SurvivalSimulation, NoStepIsLostAndNoSumIsWrong) {
-  const auto [first, last] = seeds();
+  const auto [first, last] = gpusock::seeds_or({1, gpusock::kSanitized ? 200 : 3'000});
   Counts all;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     World world(seed, Fault::none);
-    ASSERT_EQ(world.run(kTurns), "") << "seed " << seed;
+    ASSERT_EQ(world.run(kTurns), "") << "GPUSOCK_TEST_SEEDS=" << seed << " runs it again";
     all.steps += world.steps();
     all.losses += world.losses();
     all.recoveries += world.recoveries();
@@ -684,6 +673,7 @@ TEST(SurvivalSimulation, NoStepIsLostAndNoSumIsWrong) {
   RecordProperty("recoveries", std::to_string(all.recoveries));
   RecordProperty("joins", std::to_string(all.joins));
   RecordProperty("refusals", std::to_string(all.refusals));
+  if (count < 100) return;
   EXPECT_GT(all.steps, 5 * count);
   EXPECT_GT(all.losses, count);
   EXPECT_GT(all.recoveries, 3 * count);
