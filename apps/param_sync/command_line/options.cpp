@@ -210,6 +210,11 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--warmup", config.warmup_steps,
                    "Steps in which the learning rate rises linearly up to --lr, for large batches; 0: none", 0,
                    kWarmupMax);
+  arguments.number(
+      "--elastic-lr", config.elastic_lr_nodes,
+      "Nodes for which --lr is: with n nodes the learning rate is --lr times n / NODES, also when nodes are "
+      "lost or join; 0: --lr, whatever the number of nodes",
+      0, kNodesMax);
   arguments.number("--momentum", config.momentum, "Momentum of SGD", 0.0F, 1.0F);
   arguments.number("--seed", config.seed, "Decides initial weights and the order of the samples", 0, kAnySeed);
   arguments.number("--limit", config.limit, "Use only the first training samples; 0: all", 0, kSamplesMax);
@@ -694,20 +699,21 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
 }
 
 std::vector<std::string> to_arguments(const Config& config) {
-  std::vector<std::string> arguments{"--nodes",    std::to_string(config.nodes),
-                                     "--model",    config.model,
-                                     "--epochs",   std::to_string(config.epochs),
-                                     "--batch",    std::to_string(config.batch),
-                                     "--lr",       fmt::format("{:.9g}", config.learning_rate),
-                                     "--warmup",   std::to_string(config.warmup_steps),
-                                     "--momentum", fmt::format("{:.9g}", config.momentum),
-                                     "--seed",     std::to_string(config.seed),
-                                     "--limit",    std::to_string(config.limit),
-                                     "--data",     config.data,
-                                     "--link",     std::string(gpusock::to_string(config.link)),
-                                     "--scheme",   config.scheme,
-                                     "--fuse",     std::to_string(config.fuse_bytes),
-                                     "--timeout",  fmt::format("{}", config.timeout_s)};
+  std::vector<std::string> arguments{"--nodes",      std::to_string(config.nodes),
+                                     "--model",      config.model,
+                                     "--epochs",     std::to_string(config.epochs),
+                                     "--batch",      std::to_string(config.batch),
+                                     "--lr",         fmt::format("{:.9g}", config.learning_rate),
+                                     "--warmup",     std::to_string(config.warmup_steps),
+                                     "--elastic-lr", std::to_string(config.elastic_lr_nodes),
+                                     "--momentum",   fmt::format("{:.9g}", config.momentum),
+                                     "--seed",       std::to_string(config.seed),
+                                     "--limit",      std::to_string(config.limit),
+                                     "--data",       config.data,
+                                     "--link",       std::string(gpusock::to_string(config.link)),
+                                     "--scheme",     config.scheme,
+                                     "--fuse",       std::to_string(config.fuse_bytes),
+                                     "--timeout",    fmt::format("{}", config.timeout_s)};
   if (config.model == kMlp) {
     arguments.insert(arguments.end(), {"--hidden", fmt::format("{}", fmt::join(config.hidden, ","))});
   }

@@ -66,7 +66,10 @@ Plan Plan::make(const Config& config, const DatasetShape& data) {
   }
   plan.sync = sync_of(config.sync).of_run(config.nodes, plan.layout.size(), config.seed, plan.steps);
   const std::uint64_t samples = plan.sync.local_steps == 0 ? plan.samples_per_step() : plan.batch;
-  plan.update = update_of({config.learning_rate, config.momentum, 1.0f / static_cast<float>(samples)});
+  const float of_nodes = config.elastic_lr_nodes == 0
+                             ? 1.0f
+                             : static_cast<float>(config.nodes) / static_cast<float>(config.elastic_lr_nodes);
+  plan.update = update_of({config.learning_rate * of_nodes, config.momentum, 1.0f / static_cast<float>(samples)});
   plan.owners = plan.sync.local_steps == 0 ? std::get<Sgd>(plan.update) : outer_of(config.outer);
   plan.correction = {config.stale_lr, config.delay_compensation};
   plan.codec = store_codec_of(config.codec);

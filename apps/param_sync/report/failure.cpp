@@ -54,7 +54,7 @@ std::string field_name(RunSetting field) {
     case RunSetting::seed:
       return "--seed";
     case RunSetting::optimizer:
-      return "--lr, --warmup or --momentum";
+      return "--lr, --warmup, --elastic-lr or --momentum";
     case RunSetting::scheme:
       return "--scheme (or --prices, by which auto chooses)";
     case RunSetting::transfer:

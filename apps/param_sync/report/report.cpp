@@ -402,6 +402,7 @@ nlohmann::json RunReport::json() const {
           {"batch", config.batch},
           {"learning_rate", config.learning_rate},
           {"warmup", config.warmup_steps},
+          {"elastic_lr", config.elastic_lr_nodes},
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"outer", config.outer},

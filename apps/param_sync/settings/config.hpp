@@ -67,6 +67,7 @@ struct Config {
   std::uint32_t batch = 64;  ///< samples of a step on each node
   float learning_rate = 0.05f;
   std::uint64_t warmup_steps = 0;  ///< first steps, in which the learning rate rises linearly; 0: none
+  int elastic_lr_nodes = 0;  ///< for so many nodes learning_rate is, and it is in proportion to nodes; 0: it is not
   float momentum = 0.9f;
   std::uint64_t seed = 1;
   std::uint64_t limit = 0;  ///< training samples used; 0: all

@@ -56,6 +56,10 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
   if (config.warmup_steps != 0) {  // else as checkpoints have it that were written before there was a warm-up
     at(RunSetting::optimizer) = fnv1a(&config.warmup_steps, sizeof config.warmup_steps, at(RunSetting::optimizer));
   }
+  if (config.elastic_lr_nodes != 0) {  // likewise
+    const auto nodes = static_cast<std::uint64_t>(config.elastic_lr_nodes);
+    at(RunSetting::optimizer) = fnv1a(&nodes, sizeof nodes, at(RunSetting::optimizer) + 1);
+  }
   at(RunSetting::scheme) = code_of(exchange.schemes);
   at(RunSetting::transfer) = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
                                    static_cast<std::uint64_t>(order_of(config)) << 48 | config.fuse_bytes |

@@ -71,7 +71,7 @@ class Checkpoints(Runs):
         weights = self.train(*warmup)
         self.assertEqual(weights, results(*SMALL, "--nodes", 2, "--serial", *warmup)["weights_hash"])
         self.assertEqual(results(*self.arguments("--in-process", *warmup, "--resume", 49))["weights_hash"], weights)
-        self.assertIn("another --lr, --warmup or --momentum", self.refusal("--warmup", 57, "--resume", 49))
+        self.assertIn("another --lr, --warmup, --elastic-lr or --momentum", self.refusal("--warmup", 57, "--resume", 49))
 
     @needs_processes
     def test_processes_resume_at_the_last_step_that_all_nodes_have(self):

@@ -178,7 +178,7 @@ class Failures(Runs):
 
     def test_other_settings_are_refused_by_name(self):
         for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),
-                                    ("--scheme", "ps,ring,ps", r"--scheme \(or --prices.*\): layer 36 x 16 has ps(:even)? there, ps(:even)? here"), ("--budget", "10K", "--budget"), ("--lr", 0.01, "--lr"), ("--warmup", 5, "--lr, --warmup or --momentum"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
+                                    ("--scheme", "ps,ring,ps", r"--scheme \(or --prices.*\): layer 36 x 16 has ps(:even)? there, ps(:even)? here"), ("--budget", "10K", "--budget"), ("--lr", 0.01, "--lr"), ("--warmup", 5, "--lr, --warmup, --elastic-lr or --momentum"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
             peers = ",".join(support.own_addresses(2))
             common = [*SMALL, "--nodes", 2, "--peers", peers, *(["--scheme", "ps"] if option == "--budget" else [])]
             nodes = [self.start(*common, "--rank", 0), self.start(*common, "--rank", 1, option, value)]

@@ -317,6 +317,10 @@ class Modes(unittest.TestCase):
         self.assertNotEqual(warm[2], slow[2])
         self.assertEqual(self.weights(3, "--serial", "--warmup", 1), self.weights(3, "--serial"))
 
+    def test_the_rate_follows_the_number_of_nodes(self):
+        self.assertEqual(self.weights(2, "--serial", "--lr", 0.05, "--elastic-lr", 4), self.weights(2, "--serial", "--lr", 0.025))
+        self.assertEqual(self.weights(2, "--in-process", "--lr", 0.05, "--elastic-lr", 1), self.weights(2, "--serial", "--lr", 0.1))
+
     def test_saved_weights_are_the_same_bytes(self):
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder) / mode for mode in ("serial", "in-process")]

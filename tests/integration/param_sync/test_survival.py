@@ -51,9 +51,10 @@ class Survival(Runs):
 
     @needs_processes
     def test_two_nodes_are_lost_one_after_the_other(self):
-        report = results(*SMALL, "--nodes", 4, *SURVIVES, "--replicas", 2, "--fail-at", "0@5:pull,2@12:push")
+        rate = ("--nodes", 4, "--elastic-lr", 4)
+        report = results(*SMALL, *rate, *SURVIVES, "--replicas", 2, "--fail-at", "0@5:pull,2@12:push")
         self.assertEqual([(loss["rank"], loss["nodes"]) for loss in report["lost"]], [(0, 3), (2, 2)])
-        self.as_serial(report, "--nodes", 4)
+        self.as_serial(report, *rate)
 
     @needs_processes
     def test_another_node_is_lost_when_the_first_one_goes_on(self):
