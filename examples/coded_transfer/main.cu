@@ -103,7 +103,8 @@ std::string problem_of_code(const Options& options) {
   }
   if (!options.kill.empty()) {
     const auto killed = coded::pair_of(options.kill, '@');
-    if (!killed || killed->first >= options.paths) return "--kill PATH@BYTES: as 1@64000; paths begin with 0";
+    if (!killed || killed->first >= options.paths)
+      return "--kill PATH@BYTES: as 1@64000, bytes without K or M, and a path from 0 to --paths - 1";
   }
   return {};
 }

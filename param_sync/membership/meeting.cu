@@ -148,7 +148,8 @@ Endpoint Meeting::reach(const Endpoint& member, std::uint64_t patience_ns) {
                                      Deadline::after_ns(patience_ns));
   if (socket < 0) {
     throw gpusock::Error(interrupted_ ? ECANCELED : static_cast<int>(-socket),
-                         "cannot reach a member at " + member.host_port());
+                         "cannot reach a member at " + member.host_port() +
+                             ": it does not run, it has ended, or members meet elsewhere");
   }
   member_ = socket;
   Endpoint local;
@@ -177,7 +178,8 @@ Message Meeting::ask(const Addresses& own, const Settings& settings, std::uint64
   request.words = settings;
   if (!send(member_, request, 0)) throw gpusock::Error(EPIPE, "cannot ask a member to let this node in");
   const std::string seconds = std::to_string(patience_ns / 1'000'000) + " ms";
-  Message answer = receive_answer(patience_ns, "the member that was asked has not answered in " + seconds);
+  Message answer = receive_answer(
+      patience_ns, "the member that was asked has not answered in " + seconds + ": do members meet at this address?");
   if (answer.kind != Kind::noted) return answer;
   const std::uint64_t longest = Agreement::longest_ns(kIdsMax, patience_ns);
   answer = receive_answer(

@@ -13,7 +13,8 @@
 namespace param_sync {
 namespace {
 
-constexpr int kAttemptsMax = 3;  // with the same nodes
+constexpr int kAttemptsMax = 3;       // with the same nodes
+constexpr int kAttemptsOfNewMax = 2;  // of a node that joins: fewer, so that the others go on without it
 
 /// For nodes that go on after a loss. The others see by themselves which node is lost, so this one does not wait.
 LossObserver without_waiting() {
@@ -51,7 +52,7 @@ std::string describe_refusal(const OtherSettings& error, const RunSettings& own)
   const auto field = static_cast<RunSetting>(error.index);
   const bool shows = field == RunSetting::batch || field == RunSetting::seed;
   return fmt::format("cannot join: the nodes that train have another {}{}. Start this one with the same arguments",
-                     field_name(field),
+                     field == RunSetting::transfer ? "--link" : field_name(field),  // a store has no other transfer
                      shows ? fmt::format(": {} there, {} here", error.theirs, own[error.index]) : "");
 }
 
@@ -126,7 +127,9 @@ void NodeRun::begin_as_member(bootstrap::Rendezvous& host) {
   View before = membership_->view();
   std::erase_if(before.members, [&](const Member& member) { return member.id == id(); });
   std::string failure;
-  if (!begin_view(host, failure)) begin_next_view(failure, 0);
+  is_new_ = true;
+  if (!begin_view(host, failure)) begin_next_view(failure, 1);
+  is_new_ = false;
   note_changes(before);
 }
 
@@ -186,6 +189,12 @@ void NodeRun::go_on(const std::string& why) {
 void NodeRun::begin_next_view(const std::string& why, int attempts) {
   std::string failure = why;
   for (;; ++attempts) {
+    if (is_new_ && attempts >= kAttemptsOfNewMax) {
+      throw NodeFailure(
+          fmt::format("cannot join: {}. Each node must reach this one, and it each of them, by the same "
+                      "--link (and GPUSOCK_LINK). The others go on without it",
+                      failure));
+    }
     const std::vector<int> before = ids_of(membership_->view());
     bootstrap::Rendezvous host(listens_at_.with_port(0));
     agree(failure, host.where());

@@ -77,7 +77,11 @@ RunSettings settings_to_join(const Config& config, const Dataset& data) {
   one.nodes = 1;
   one.rank = 0;
   const Plan plan = Plan::make(one, data);
-  return run_settings(one, data, plan, make_exchange_plan(one, plan.layout), 0);
+  RunSettings settings = run_settings(one, data, plan, make_exchange_plan(one, plan.layout), 0);
+  // Nodes find each other's addresses with their own --link.
+  std::uint64_t& transfer = settings[static_cast<std::size_t>(RunSetting::transfer)];
+  transfer = fnv1a(&config.link, sizeof config.link, transfer);
+  return settings;
 }
 
 }  // namespace param_sync

@@ -238,7 +238,7 @@ class Survival(Runs):
     @needs_processes
     def test_nodes_with_other_settings_and_strangers_do_not_join(self):
         cluster = self.begin(2)
-        for other, named in ((("--seed", 7), "--seed: 1 there, 7 here"), (("--replicas", 3), "--replicas"), (("--epochs", 3), "--epochs")):
+        for other, named in ((("--seed", 7), "--seed: 1 there, 7 here"), (("--replicas", 3), "--replicas"), (("--epochs", 3), "--epochs"), (("--link", "tcp"), "--link")):
             status, _, err = self.end(self.join(cluster, *other))
             self.assertEqual(status, 1)
             self.assertRegex(err, "^param_sync: cannot join: the nodes that train have another .*" + re.escape(named))
