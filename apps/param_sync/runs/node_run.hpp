@@ -82,7 +82,7 @@ class NodeRun {
   std::unique_ptr<Node> node_;
   bootstrap::Rendezvous* meeting_ = nullptr;  ///< null, or what listen_again() waits in
   HeldViews held_;
-  bool is_new_ = false;  ///< it joins, and has begun no view yet
+  bool is_new_ = false;                  ///< it joins, and has begun no view yet
   NodeCounters changed_;                 ///< lost nodes, and those that have joined
   std::uint64_t changed_from_view_ = 0;  ///< see Node::goes_on_from_view(): at the last change
   std::uint64_t agreements_ = 0;         ///< that this node has begun
