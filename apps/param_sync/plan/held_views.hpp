@@ -12,12 +12,20 @@
 
 namespace param_sync {
 
+/// The step after which a view began, as the view before counted its steps.
+struct ViewOrigin {
+  std::uint64_t view = 0;   ///< the number of the view before; 0: there was none
+  std::uint64_t nodes = 0;  ///< how many there were in it
+  std::uint64_t step = 0;
+};
+
 /// What a node has of a view in which it was.
 struct HeldView {
   std::uint64_t view = 0;        ///< its number; 0: the node was not there
   std::uint64_t nodes = 0;       ///< how many there were
   std::uint64_t first_step = 0;  ///< with which they began
   std::uint64_t clock = 0;       ///< the most pushes that a part of the weights contains which the node has
+  ViewOrigin origin;
 };
 
 /// What nodes tell each other of what they have.
@@ -26,12 +34,13 @@ struct HeldOutline {
   HeldView views[kViewsMax];  ///< by their numbers; the last ones may be none
 };
 
-/// `Training`: what a node has of a view, with `view`, `nodes`, `first_step`, and `ranges` that have a `clock`.
+/// `Training`: what a node has of a view, with `view`, `nodes`, `first_step`, `origin`, and `ranges` that
+/// have a `clock`.
 template <class Training>
 HeldView outline_of(const Training& held) {
   std::uint64_t clock = 0;
   for (const auto& range : held.ranges) clock = std::max<std::uint64_t>(clock, range.clock);
-  return {held.view, static_cast<std::uint64_t>(held.nodes), held.first_step, clock};
+  return {held.view, static_cast<std::uint64_t>(held.nodes), held.first_step, clock, held.origin};
 }
 
 template <class Training>
@@ -55,6 +64,14 @@ struct ChosenView {
   std::uint64_t view = 0;
   int nodes = 0;
   std::uint64_t first_step = 0;
+  ViewOrigin origin;
+
+  /// Where the nodes go on from, with the weights after `clock` steps of this view. If there was none, the view is as
+  /// if it had not been: so nodes count their steps as if they went on from the view before it.
+  ViewOrigin after(std::uint64_t clock) const {
+    return clock == 0 && origin.view != 0 ? origin
+                                          : ViewOrigin{view, static_cast<std::uint64_t>(nodes), first_step + clock};
+  }
 };
 
 /// The views with whose weights all go on: with those of the first one of which the nodes have all weights. The same on
@@ -73,7 +90,7 @@ inline std::vector<ChosenView> choose_views(std::span<const HeldOutline> nodes) 
   for (const HeldView& of : all) {
     if (of.clock != 0) chosen.clear();  // there was a step
     if (!chosen.empty() && chosen.back().view == of.view) continue;
-    chosen.push_back({of.view, static_cast<int>(of.nodes), of.first_step});
+    chosen.push_back({of.view, static_cast<int>(of.nodes), of.first_step, of.origin});
   }
   return chosen;
 }

@@ -287,14 +287,14 @@ std::vector<gpusock::Endpoint> NodeRun::listen_again(bootstrap::Rendezvous& host
 void NodeRun::note_changes(const View& begun) {
   const std::vector<int> before = ids_of(begun), now = ids_of(membership_->view());
   const std::vector<int> gone = without(before, now), came = without(now, before);
-  const std::uint64_t step = node_->steps_before();
+  const ViewOrigin origin = node_->origin();
+  const std::uint64_t step = origin.step;
   for (const int rank : gone) changed_.lost.push_back({rank, step, config_.nodes});
   for (const int rank : came) changed_.joined.push_back({rank, step, config_.nodes});
   if (gone.empty() && came.empty()) return;
   // A view that has made no step is none of the run's: the nodes go on with the weights of the one before it.
-  const std::uint64_t from = node_->goes_on_from_view();
-  if (!changed_.nodes_after.empty() && from == changed_from_view_) changed_.nodes_after.pop_back();
-  changed_from_view_ = from;
+  if (!changed_.nodes_after.empty() && origin.view == changed_from_view_) changed_.nodes_after.pop_back();
+  changed_from_view_ = origin.view;
   changed_.nodes_after.push_back({step, config_.nodes});
   const auto tell = [&](const std::vector<int>& those, const std::string& what) {
     if (those.empty() || !tell_) return;

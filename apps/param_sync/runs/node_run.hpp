@@ -84,7 +84,7 @@ class NodeRun {
   HeldViews held_;
   bool is_new_ = false;                  ///< it joins, and has begun no view yet
   NodeCounters changed_;                 ///< lost nodes, and those that have joined
-  std::uint64_t changed_from_view_ = 0;  ///< see Node::goes_on_from_view(): at the last change
+  std::uint64_t changed_from_view_ = 0;  ///< see Node::origin(): at the last change
   std::uint64_t agreements_ = 0;         ///< that this node has begun
 };
 

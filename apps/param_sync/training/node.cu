@@ -171,8 +171,7 @@ std::optional<gpusock::Endpoint> Node::publishes_at() const {
 }
 void Node::connect(const std::vector<gpusock::Endpoint>& peers) { impl_->connect(peers); }
 std::vector<gpusock::Endpoint> Node::exchange(const gpusock::Endpoint& mine) { return impl_->exchange(mine); }
-std::uint64_t Node::steps_before() const { return impl_->steps_before; }
-std::uint64_t Node::goes_on_from_view() const { return impl_->goes_on_from_view; }
+ViewOrigin Node::origin() const { return impl_->origin; }
 NodeReport Node::train(const ProgressSink& progress) { return impl_->train(progress); }
 HeldTraining Node::held() { return impl_->held(); }
 std::vector<float> Node::weights() const { return impl_->memory.final_weights(); }

@@ -3,6 +3,7 @@
 
 #include "settings/config.hpp"
 #include "data/dataset.hpp"
+#include "plan/held_views.hpp"
 #include "report/failure.hpp"
 #include "report/loss.hpp"
 #include "report/progress.hpp"
@@ -33,6 +34,7 @@ struct HeldTraining {
   std::uint64_t view = 0;         ///< the number of the view; 0: this node was not there
   int nodes = 0;                  ///< how many there were
   std::uint64_t first_step = 0;   ///< the step with which their run began
+  ViewOrigin origin;              ///< after which step of which view
   std::vector<HeldRange> ranges;  ///< see Store::held()
 };
 
@@ -62,10 +64,8 @@ class Node {
   /// train(). Throws NodeFailure or Interrupted.
   std::vector<gpusock::Endpoint> exchange(const gpusock::Endpoint& mine);
 
-  /// How many steps the nodes before have made together, counted as they counted; once connected.
-  std::uint64_t steps_before() const;
-  /// The number of the view with whose weights the nodes go on; once connected.
-  std::uint64_t goes_on_from_view() const;
+  /// After which step of which view the nodes go on; once connected.
+  ViewOrigin origin() const;
 
   /// Trains to the end. Throws NodeFailure, which names the lost rank if it is known, or Interrupted.
   NodeReport train(const ProgressSink& progress);

@@ -67,9 +67,8 @@ struct Node::Impl {
   LossObserver observer;
   Plan plan;
   int peer_count;
-  std::uint64_t first_step = 0;         ///< first step of this run: not 0 if it goes on with a training
-  std::uint64_t steps_before = 0;       ///< see Node::steps_before()
-  std::uint64_t goes_on_from_view = 0;  ///< see Node::goes_on_from_view()
+  std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it goes on with a training
+  ViewOrigin origin;             ///< see Node::origin()
 
   gpusock::Context context;
   gpusock::Stream compute{context};

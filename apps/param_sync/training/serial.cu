@@ -60,6 +60,8 @@ class SerialPart {
       if (!progress) continue;
       progress({step + 1, plan_.steps, plan_.steps_per_epoch, begin_.step, report.losses.back(), seconds(), 0});
     }
+    // As nodes do that go on after the last step.
+    if (begin_.step == plan_.steps && until > plan_.steps) model_.evaluate(run_->newest(), report);
     if (stop) throw Interrupted();
     report.train_s = seconds();
     report.host_api_calls = host_api_calls() - calls_before;

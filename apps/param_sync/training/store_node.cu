@@ -177,7 +177,6 @@ void StoreNode::go_on() {
 
 /// Returns false if the nodes do not have all weights of the view, and there is another one.
 bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
-  goes_on_from_view = chosen.view;
   const std::vector<StoreRange> old_ranges = store_ranges(plan.layout, chosen.nodes);
   std::vector<std::size_t> floats;
   floats.reserve(old_ranges.size());
@@ -203,8 +202,8 @@ bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
     std::ranges::copy(left.weights[i], weights.begin() + old_ranges[i].parameters.begin);
     std::ranges::copy(left.states[i], states.begin() + old_ranges[i].parameters.begin);
   }
-  steps_before = chosen.first_step + left.clock;
-  first_step = plan.step_after(steps_before, chosen.nodes);
+  origin = chosen.after(left.clock);
+  first_step = plan.step_after(origin.step, static_cast<int>(origin.nodes));
   plan.sync.steps = plan.steps - first_step;
   memory.weights.copy_in(weights);
   make_store(weights, states);
@@ -233,7 +232,7 @@ std::vector<gpusock::Endpoint> StoreNode::exchange(const gpusock::Endpoint& mine
 HeldTraining StoreNode::held() {
   context.cancel();  // nobody needs this node's connections any more
   end_kernels();
-  HeldTraining held{0, config.nodes, first_step, {}};
+  HeldTraining held{0, config.nodes, first_step, origin, {}};
   if (store == nullptr || config.replicas == 1) return held;
   held.ranges = store->held();
   return held;

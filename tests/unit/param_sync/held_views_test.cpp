@@ -5,22 +5,26 @@
 
 #include <vector>
 
-namespace param_sync {
+namespace param_sync::held_views_test {
 namespace {
 
-struct Range {
+/// Of weights.
+struct Part {
   std::uint64_t clock = 0;
 };
 struct Training {
   std::uint64_t view = 0;
   int nodes = 3;
   std::uint64_t first_step = 0;
-  std::vector<Range> ranges;
+  ViewOrigin origin;
+  std::vector<Part> ranges;
 };
 using Held = std::vector<Training>;
 
 /// What a node has of a view whose newest range contains so many pushes.
-Training view(std::uint64_t number, std::uint64_t clock) { return {number, 3, 10 * number, {{0}, {clock}}}; }
+Training view(std::uint64_t number, std::uint64_t clock) {
+  return {number, 3, 10 * number, {number - 1, 4, 5}, {{0}, {clock}}};
+}
 
 /// The numbers of the views, in the order in which nodes take them.
 std::vector<std::uint64_t> chosen(const std::vector<Held>& nodes) {
@@ -75,6 +79,19 @@ TEST(HeldViews, AreKeptUntilThereIsAStep) {
   EXPECT_EQ(chosen({held}), Numbers{4});
 }
 
+/// So steps are counted as if a view without steps had not been.
+TEST(HeldViews, OneWithoutStepsLeavesItsOriginAsTheOrigin) {
+  const ChosenView second = choose_views(std::vector{outline_of(Held{view(2, 3)})}).front();
+  EXPECT_EQ(second.after(3).view, 2);
+  EXPECT_EQ(second.after(3).nodes, 3);
+  EXPECT_EQ(second.after(3).step, 23);
+  EXPECT_EQ(second.after(0).view, 1);
+  EXPECT_EQ(second.after(0).nodes, 4);
+  EXPECT_EQ(second.after(0).step, 5);
+  const ChosenView first = choose_views(std::vector{outline_of(Held{view(1, 0)})}).front();
+  EXPECT_EQ(first.after(0).view, 1) << "there was none before";
+}
+
 /// The first one, and the newest ones, if many views come to nothing.
 TEST(HeldViews, OfManyTheFirstAndTheNewestAreKept) {
   Held held;
@@ -84,4 +101,4 @@ TEST(HeldViews, OfManyTheFirstAndTheNewestAreKept) {
 }
 
 }  // namespace
-}  // namespace param_sync
+}  // namespace param_sync::held_views_test

@@ -86,6 +86,7 @@ struct HeldTraining {
   std::uint64_t view = 0;
   int nodes = 0;
   std::uint64_t first_step = 0;
+  param_sync::ViewOrigin origin;
   std::vector<Held> ranges;
 };
 
@@ -340,7 +341,7 @@ class World {
 
   /// What a node has of the view that has ended for it (Store::held()).
   HeldTraining held(const Node& node) {
-    HeldTraining all{node.view, nodes_of(node), node.first_step, {}};
+    HeldTraining all{node.view, nodes_of(node), node.first_step, {}, {}};
     for (const auto& [range, owned] : node.owned) {
       all.ranges.push_back({range, owned.contained[0], owned.weights});
       if (owned.before) all.ranges.push_back(*owned.before);
@@ -468,7 +469,7 @@ class World {
     for (const HeldOutline& node : nodes) {
       for (const param_sync::HeldView& of : node.views) newest = of.view > newest.view ? of : newest;
     }
-    return {newest.view, static_cast<int>(newest.nodes), newest.first_step};
+    return {newest.view, static_cast<int>(newest.nodes), newest.first_step, newest.origin};
   }
 
   HeldTraining held_of(int id, std::uint64_t view) {
