@@ -21,8 +21,10 @@ class Survival(Runs):
         """The weights and losses are those of a serial run whose nodes have changed after the same steps."""
         if report["joined"]:
             changes = "--nodes-after", ",".join(f"{change['step']}:{change['nodes']}" for change in report["nodes_after"])
-        else:
+        elif report["lost"]:
             changes = "--lost", ",".join(str(loss["step"]) for loss in report["lost"])
+        else:
+            changes = ()
         serial = results(*SMALL, *arguments, "--sync", "bsp", "--serial", *changes)
         self.assertEqual(report["weights_hash"], serial["weights_hash"], changes)
         self.assertTrue(report["same_weights"])
@@ -232,7 +234,8 @@ class Survival(Runs):
         for joiner in joiners:
             self.assertEqual(self.end(joiner)[0], -signal.SIGKILL)
         report = self.end_of(cluster)
-        self.assertEqual((len(report["joined"]), len(report["lost"]), report["nodes"]), (2, 2, 2))
+        # A node that joins may end before the others have begun the view that has let it in: then it is none of its members.
+        self.assertEqual((len(report["joined"]), report["nodes"]), (len(report["lost"]), 2))
         self.as_serial(report, *MANY, "--nodes", 2)
 
     @needs_processes
