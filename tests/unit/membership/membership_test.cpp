@@ -186,8 +186,9 @@ class JoinTest : public MembershipTest {
   std::future<View> join(int member, std::unique_ptr<Membership>& joiner,
                          std::vector<std::uint64_t> settings = kSettings) {
     joiner = std::make_unique<Membership>();
-    return std::async(std::launch::async, [this, member, &joiner, settings] {
-      const Endpoint here = joiner->reach(rank(member).view().members[static_cast<std::size_t>(member)].meets, kLongNs);
+    const Endpoint meets = rank(member).view().members[static_cast<std::size_t>(member)].meets;
+    return std::async(std::launch::async, [meets, &joiner, settings] {
+      const Endpoint here = joiner->reach(meets, kLongNs);
       EXPECT_EQ(here.port, 0);
       joiner->listen(here);
       return joiner->join(listens(50), settings, kLongNs);
