@@ -177,14 +177,13 @@ Message Meeting::ask(const Addresses& own, const Settings& settings, std::uint64
   request.addresses = {own};
   request.words = settings;
   if (!send(member_, request, 0)) throw gpusock::Error(EPIPE, "cannot ask a member to let this node in");
-  const std::string seconds = std::to_string(patience_ns / 1'000'000) + " ms";
-  Message answer = receive_answer(
-      patience_ns, "the member that was asked has not answered in " + seconds + ": do members meet at this address?");
+  const std::string patience = std::to_string(patience_ns / 1'000'000) + " ms";
+  const Message answer = receive_answer(
+      patience_ns, "the member that was asked has not answered in " + patience + ": do members meet at this address?");
   if (answer.kind != Kind::noted) return answer;
   const std::uint64_t longest = Agreement::longest_ns(kIdsMax, patience_ns);
-  answer = receive_answer(
+  return receive_answer(
       longest, "the members have not agreed to let this node in for " + std::to_string(longest / 1'000'000) + " ms");
-  return answer;
 }
 
 Result Meeting::agree(Agreement& agreement, const Standing& standing, std::uint64_t run, std::uint64_t patience_ns) {

@@ -74,12 +74,12 @@ struct ChosenView {
   }
 };
 
-/// The views with whose weights all go on: with those of the first one of which the nodes have all weights. The same on
-/// all nodes, as they all have the same outlines. Empty if all nodes join.
+/// Lists views from which the nodes may go on. They try these in order, and take the first one of which they have all
+/// weights together. All nodes get the same list, as they have the same outlines. It is empty if all nodes join.
 ///
-/// A step needs all members of a view. So the newest view in which there was a step has been begun by all of its
-/// members, with all replicas, and comes first. Views after it have the same weights, and some of their members may
-/// never have begun them. They follow: who is lost meanwhile may have been a member of the first one alone.
+/// A step needs all members of a view. So all members have begun the newest view in which there was a step, and all of
+/// its replicas were made: it comes first. Later views have the same weights, but some members may never have begun
+/// them. They come after it, for the case that too many members of the first one are lost.
 inline std::vector<ChosenView> choose_views(std::span<const HeldOutline> nodes) {
   std::vector<HeldView> all;
   for (const HeldOutline& node : nodes) {

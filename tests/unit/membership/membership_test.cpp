@@ -197,6 +197,14 @@ class JoinTest : public MembershipTest {
   void wait_for_applicants(int member) {
     while (!rank(member).has_applicants()) std::this_thread::yield();
   }
+  /// A rank asks, and ends once the member has seen that.
+  void ask_and_end(int member) {
+    std::unique_ptr<Membership> joiner;
+    auto joined = join(member, joiner);
+    wait_for_applicants(member);
+    joiner->interrupt();
+    EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("asking to join"));
+  }
 };
 
 TEST_F(JoinTest, ARankJoinsAndIsAMemberLikeOthers) {
@@ -272,24 +280,14 @@ TEST_F(JoinTest, NobodyJoinsWithoutOpen) {
 
 TEST_F(JoinTest, OneThatEndsIsForgotten) {
   start_open(2);
-  std::unique_ptr<Membership> joiner;
-  auto joined = join(0, joiner);
-  wait_for_applicants(0);
-  joiner->interrupt();
-  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("asking to join"));
-  joiner.reset();
+  ask_and_end(0);
   while (rank(0).has_applicants()) std::this_thread::yield();
   expect_view_of({0, 1});
 }
 
 TEST_F(JoinTest, OneThatEndsWhileTheyAgreeIsLeftOutNext) {
   start_open(2);
-  std::unique_ptr<Membership> joiner;
-  auto joined = join(0, joiner);
-  wait_for_applicants(0);
-  joiner->interrupt();
-  EXPECT_THAT(error_of([&] { joined.get(); }), HasSubstr("asking to join"));
-  joiner.reset();
+  ask_and_end(0);
   auto zero = next(0), one = next(1);  // it was noted before
   zero.get(), one.get();
   expect_view_of({0, 1});
