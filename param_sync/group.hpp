@@ -53,6 +53,16 @@ struct TensorPart {
   std::size_t end = 0;    ///< after the last one
 };
 
+/// Thrown by Group::connect() and Group::from_environment(): this rank could not connect to another one in time, or no
+/// route leads there. The other rank may run.
+class UnreachableRank : public gpusock::Error {
+ public:
+  /// Takes the values of its members.
+  UnreachableRank(const gpusock::Error& why, int which) : Error(why), rank(which) {}
+
+  int rank;  ///< the other one
+};
+
 /// One rank of a group.
 ///
 /// If a launcher has started all ranks, from_environment() makes the group. Otherwise each rank listens, the program
@@ -95,10 +105,10 @@ class Group {
   /// gpusock::Error with what Net::listen() returns.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   /// Connects to all ranks, and waits until they are connected. `addresses`: where each rank listens, by rank. Throws
-  /// gpusock::Error: (ETIMEDOUT, ECONNREFUSED, ...) a rank cannot be reached, or has not connected and may itself wait
-  /// for another rank; (EPROTO) a rank was started with other options; (EINVAL) the group is connected already. The
-  /// message names the rank. Ranks do not tell each other here why they fail, so the message may name a healthy rank
-  /// (docs/groups.md).
+  /// UnreachableRank (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH); gpusock::Error: (ETIMEDOUT) a rank has not connected, and
+  /// may itself wait for another one; (ECONNREFUSED, ...) a rank does not listen; (EPROTO) a rank was started with
+  /// other options; (EINVAL) the group is connected already. The message names the rank. Ranks do not tell each other
+  /// here why they fail, so the message may name a healthy rank (docs/groups.md).
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
   /// Makes and connects a group of the ranks that pass the same color (0 to 2^24 - 1), in the order of their ranks

@@ -106,11 +106,15 @@ class Membership {
   /// last one after a loss. A member whose process has ended is left out at once, if its host says so; one that is
   /// stopped is left out after the patience. The call takes at most 2 * patience_ns * (members + 2).
   ///
+  /// `unreached`: ids of members to which this rank's group could not connect (UnreachableRank), though they may be
+  /// there. If two members that come cannot connect, one of them is left out, as long as the others may go on: the one
+  /// that lacks more connections, or the one with the higher id.
+  ///
   /// Throws gpusock::Error: (EINVAL) begin() was not called, or an argument is invalid; (ESTALE) the others have gone
-  /// on without this rank, which can never go on; (EHOSTUNREACH) too few members came; (ETIMEDOUT) members came, and
-  /// did not agree in time; (ECANCELED) after interrupt(); and what sockets return. After EHOSTUNREACH and ETIMEDOUT it
-  /// may be called again.
-  View next(const gpusock::Endpoint& listens, std::uint64_t patience_ns);
+  /// on without this rank, or do so now, and it can never go on; (EHOSTUNREACH) too few members came; (ETIMEDOUT)
+  /// members came, and did not agree in time; (ECANCELED) after interrupt(); and what sockets return. After
+  /// EHOSTUNREACH and ETIMEDOUT it may be called again.
+  View next(const gpusock::Endpoint& listens, std::uint64_t patience_ns, std::span<const int> unreached = {});
 
   /// From here on ranks may join that give the same settings to join(): up to 16 numbers. Throws gpusock::Error
   /// (EINVAL): there are more.

@@ -525,6 +525,13 @@ void Executor::await_connect() {
   check();
 }
 
+int Executor::unreachable_rank() const {
+  const ExecutionFailure& why = impl_->failure[0].what;
+  const bool is_unreachable = why.error == ETIMEDOUT || why.error == EHOSTUNREACH || why.error == ENETUNREACH;
+  if (why.kind != ExecutionFailureKind::connect || !is_unreachable || why.channel < 0) return -1;
+  return impl_->channels[static_cast<std::size_t>(why.channel)].peer;
+}
+
 std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
                               const Optimizing& optimizing, std::uint32_t tag) {
   Impl& rank = *impl_;

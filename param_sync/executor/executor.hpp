@@ -115,6 +115,9 @@ class Executor {
   /// Waits until all channels are open. Throws gpusock::Error, which names the rank that cannot be reached, has not
   /// come, or has other settings.
   void await_connect();
+  /// After await_connect() has failed: the rank to which this one could not connect in time, or to which no route
+  /// leads; -1 if it has failed for another reason.
+  int unreachable_rank() const;
 
   /// Starts a run of schedules[index] on `count` floats at `data`, and returns its number. Runs are executed one after
   /// the other. `data` is memory that kernels reach: of a DeviceBuffer or a Mapped. The run fails if it takes longer

@@ -116,7 +116,12 @@ gpusock::Endpoint Group::Impl::listen(const gpusock::Endpoint& at) {
 void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
   if (connected) refuse("it is connected already");
   executor.begin_connect(to);
-  executor.await_connect();
+  try {
+    executor.await_connect();
+  } catch (const gpusock::Error& error) {
+    if (const int other = executor.unreachable_rank(); other >= 0) throw UnreachableRank(error, other);
+    throw;
+  }
   addresses = to;
   connected = true;
 }

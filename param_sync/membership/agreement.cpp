@@ -6,12 +6,12 @@
 namespace param_sync::membership {
 
 Agreement::Agreement(int self, const gpusock::ResolvedEndpoint& listens, Standing& standing, std::uint64_t patience_ns,
-                     std::vector<Addresses> applicants, const Rules& rules)
+                     Requests requests, const Rules& rules)
     : self_(self),
       listens_(listens),
       standing_(standing),
       patience_ns_(patience_ns),
-      applicants_(std::move(applicants)),
+      requests_(std::move(requests)),
       rules_(rules) {}
 
 void Agreement::begin(std::uint64_t now) {
@@ -56,7 +56,8 @@ Message Agreement::hello() const {
   hello.undecided = standing_.undecided;
   hello.ids = standing_.ids;
   hello.addresses = {{standing_.meets.at(self_), listens_}};
-  hello.addresses.insert(hello.addresses.end(), applicants_.begin(), applicants_.end());
+  hello.unreached = requests_.unreached;
+  hello.addresses.insert(hello.addresses.end(), requests_.applicants.begin(), requests_.applicants.end());
   return hello;
 }
 

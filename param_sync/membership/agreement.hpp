@@ -30,10 +30,11 @@ struct Rules {
 };
 
 enum class Outcome {
-  entered,  ///< `view` is decided, and this rank is a member
-  fenced,   ///< `view` is decided, and this rank is no member: it can never go on
-  too_few,  ///< `came` may not decide, as they are not enough of `view`
-  late,     ///< no agreement in time
+  entered,    ///< `view` is decided, and this rank is a member
+  fenced,     ///< `view` is decided, and this rank is no member: it can never go on
+  too_few,    ///< `came` may not decide, as they are not enough of `view`
+  unreached,  ///< the groups of `came` cannot connect to this rank's: they go on without it
+  late,       ///< no agreement in time
 };
 
 struct Result {
@@ -41,6 +42,12 @@ struct Result {
   Outline view{};
   Ids came = 0;
   std::vector<Addresses> addresses{};  ///< entered: where the members can be reached, by rank
+};
+
+/// What a rank asks of the next view.
+struct Requests {
+  std::vector<Addresses> applicants{};  ///< nodes that have asked it to join
+  Ids unreached = 0;                    ///< members to which its group could not connect
 };
 
 /// One rank's part in one agreement. Times are ns of one clock, which only grows. Connections have numbers: the
@@ -64,9 +71,8 @@ class Agreement {
   };
 
   /// `standing` outlives the agreement. `patience_ns`: how long a rank waits for another one's next message.
-  /// `applicants`: nodes that have asked this rank to join.
   Agreement(int self, const gpusock::ResolvedEndpoint& listens, Standing& standing, std::uint64_t patience_ns,
-            std::vector<Addresses> applicants = {}, const Rules& rules = {});
+            Requests requests = {}, const Rules& rules = {});
 
   void begin(std::uint64_t now);
   /// A caller has connected and sent its hello. Returns the connection's number.
@@ -124,6 +130,8 @@ class Agreement {
   void probe_missing();
   void propose_if_all_came(std::uint64_t now);
   void propose(std::uint64_t now);
+  Ids connected(Ids members) const;
+  std::optional<Outline> lacks_majority(Ids members) const;
   std::vector<Outline> find_undecided(Ids members) const;
   bool holds(int id, const Outline& proposal) const;
   std::vector<Addresses> find_applicants(Ids members) const;
@@ -141,7 +149,7 @@ class Agreement {
   const gpusock::ResolvedEndpoint listens_;
   Standing& standing_;
   const std::uint64_t patience_ns_;
-  const std::vector<Addresses> applicants_;
+  const Requests requests_;
   const Rules rules_;
 
   Phase phase_ = Phase::calls;

@@ -2,6 +2,7 @@
 #include "param_sync/membership/agreement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 namespace param_sync::membership {
@@ -124,7 +125,7 @@ std::vector<Outline> Agreement::find_undecided(Ids members) const {
 
 /// The nodes that have asked `members` to join: each once, and not more than may.
 std::vector<Addresses> Agreement::find_applicants(Ids members) const {
-  std::vector<Addresses> all = applicants_;
+  std::vector<Addresses> all = requests_.applicants;
   for (const auto& [talk, guest] : guests_) {
     if (!has(members, guest.hello.from)) continue;
     for (auto at = guest.hello.addresses.begin() + 1; at != guest.hello.addresses.end(); ++at) {
@@ -135,26 +136,62 @@ std::vector<Addresses> Agreement::find_applicants(Ids members) const {
   return all;
 }
 
-void Agreement::propose(std::uint64_t now) {
-  const Ids members = came() & standing_.decided.members;
-  Message proposal = message(Kind::proposal);
-  proposal.base = standing_.decided;
+/// Those of `members` whose groups can connect to each other, as far as they say: one after the other the member is
+/// left out that lacks most connections; of several the one with the highest id.
+Ids Agreement::connected(Ids members) const {
+  std::array<Ids, kIdsMax> lacks{};
+  const auto note = [&](int id, Ids unreached) {
+    lacks[static_cast<std::size_t>(id)] |= unreached & ~only(id);
+    for (int other = lowest(unreached); other < kIdsMax; other = next_after(unreached, other)) {
+      if (other != id) lacks[static_cast<std::size_t>(other)] |= only(id);
+    }
+  };
+  note(self_, requests_.unreached & members);
+  for (const auto& [talk, guest] : guests_) {
+    if (has(members, guest.hello.from)) note(guest.hello.from, guest.hello.unreached & members);
+  }
+  for (;;) {
+    int worst = -1, most = 1;
+    for (int id = lowest(members); id < kIdsMax; id = next_after(members, id)) {
+      const int lacking = count(lacks[static_cast<std::size_t>(id)] & members);
+      if (lacking < most) continue;
+      worst = id;
+      most = lacking;
+    }
+    if (worst < 0) return members;
+    members &= ~only(worst);
+  }
+}
+
+/// The decided view, or one that may be decided, without whose majority `members` may not go on.
+std::optional<Outline> Agreement::lacks_majority(Ids members) const {
+  const Ids joining = new_ids(standing_.ids, static_cast<int>(find_applicants(members).size()));
   std::vector<Outline> needed = find_undecided(members);
   needed.insert(needed.begin(), standing_.decided);
+  const auto lacks = [&](const Outline& view) { return !rules_.may_decide(members | joining, view.members); };
+  const auto found = std::find_if(needed.begin(), needed.end(), lacks);
+  return found == needed.end() ? std::nullopt : std::optional(*found);
+}
+
+void Agreement::propose(std::uint64_t now) {
+  Message proposal = message(Kind::proposal);
+  proposal.base = standing_.decided;
   std::uint64_t highest = std::max(standing_.highest, standing_.decided.number);
   std::map<int, Addresses> addresses{{self_, {standing_.meets.at(self_), listens_}}};
   for (auto& [talk, guest] : guests_) {
     highest = std::max({highest, guest.hello.highest, guest.hello.view.number});
     standing_.ids = std::max(standing_.ids, guest.hello.ids);
+  }
+  const Ids all = came() & standing_.decided.members;
+  Ids members = connected(all);
+  if (members != all && lacks_majority(members)) members = all;  // they may try once more
+  if (!has(members, self_)) return finish(Outcome::unreached, standing_.decided, members);
+  if (const auto view = lacks_majority(members)) return finish(Outcome::too_few, *view, members & view->members);
+  for (const auto& [talk, guest] : guests_) {
     if (has(members, guest.hello.from)) addresses[guest.hello.from] = guest.hello.addresses.front();
   }
   const std::vector<Addresses> applicants = find_applicants(members);
   const Ids joining = new_ids(standing_.ids, static_cast<int>(applicants.size()));
-  for (const Outline& view : needed) {
-    if (rules_.may_decide(members | joining, view.members)) continue;
-    return finish(Outcome::too_few, view, members & view.members);
-  }
-
   for (const Addresses& at : applicants) addresses[standing_.ids++] = at;
   voters_ = members;
   proposed_ = {number_after(highest, self_), members | joining};

@@ -123,13 +123,17 @@ void Membership::Impl::fail(const membership::Result& result, std::uint64_t pati
   switch (result.outcome) {
     case Outcome::fenced:
       throw Error::with_cause(ESTALE, "the others have gone on without " + name(id) + ", as " +
-                                          list(result.view.members) + ": it came too late, and must end");
+                                          list(result.view.members) +
+                                          ": it came too late, or it and one of them could not connect. It must end");
     case Outcome::too_few:
       throw Error::with_cause(
           EHOSTUNREACH, "only " + std::to_string(membership::count(result.came)) + " of " +
                             std::to_string(membership::count(result.view.members)) +
                             (result.view == standing.decided ? " ranks" : " ranks of a view that may be decided") +
                             " came to agree on the next view: too few to go on without " + list(missing));
+    case Outcome::unreached:
+      throw Error::with_cause(ESTALE, "the groups of " + list(result.came) + " cannot connect to " + name(id) +
+                                          "'s: they go on without it, and it must end");
     case Outcome::late:
     case Outcome::entered:
       throw Error::with_cause(ETIMEDOUT,
@@ -179,12 +183,14 @@ void Membership::begin(View first) {
 const View& Membership::view() const { return impl_->view; }
 int Membership::id() const { return impl_->id; }
 
-View Membership::next(const gpusock::Endpoint& listens, std::uint64_t patience_ns) {
+View Membership::next(const gpusock::Endpoint& listens, std::uint64_t patience_ns, std::span<const int> unreached) {
   Impl& it = *impl_;
   if (it.view.members.empty()) throw gpusock::Error(EINVAL, "next() needs a first view: call begin()");
   it.check_next(listens, patience_ns, "next()");
+  Ids without = 0;
+  for (const int member : unreached) without |= membership::only(checked(member));
   it.meeting.look(it.id, it.standing, it.run);  // who has asked to join may have ended
-  Agreement agreement(it.id, listens, it.standing, patience_ns, it.meeting.applicants());
+  Agreement agreement(it.id, listens, it.standing, patience_ns, {it.meeting.applicants(), without});
   const membership::Result result = it.meeting.agree(agreement, it.standing, it.run, patience_ns);
   if (result.outcome != Outcome::entered) it.fail(result, patience_ns);
   it.enter(result.view, result.addresses);

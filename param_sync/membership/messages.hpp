@@ -59,6 +59,7 @@ struct Message {
   std::uint64_t highest = 0;  ///< hello: the greatest number that the sender has proposed or acknowledged
   int ids = 0;                ///< hello, proposal, admitted: ids below it were given, and are not given again
   std::uint32_t candidate = 0;       ///< redirect, admitted
+  Ids unreached = 0;                 ///< hello: to these members the sender's group could not connect
   std::vector<Outline> undecided{};  ///< hello: newer proposals that the sender has acknowledged: may be decided
   /// hello: the sender's, then those of nodes that have asked it to join; join: the sender's; proposal, admitted: those
   /// of all members, by rank
@@ -80,12 +81,13 @@ struct Packet {
   std::uint32_t undecided_count = 0;
   std::uint32_t ids = 0;
   std::uint32_t addresses_count = 0;
+  Ids unreached = 0;
   Outline undecided[kUndecidedMax];
   Addresses addresses[kIdsMax];
   std::uint64_t words[kWordsMax];
 };
 
-inline constexpr std::uint64_t kPacketMagic = 0x32626d656d737067;  // "gpsmemb2"
+inline constexpr std::uint64_t kPacketMagic = 0x33626d656d737067;  // "gpsmemb3"
 
 /// True for messages between a node that asks to join and a member: the node does not know the run.
 constexpr bool is_about_joining(Kind kind) { return kind >= Kind::join; }
@@ -103,6 +105,7 @@ inline Packet pack(const Message& message, std::uint64_t run) {
   packet.undecided_count = static_cast<std::uint32_t>(std::min(message.undecided.size(), kUndecidedMax));
   std::copy_n(message.undecided.begin(), packet.undecided_count, packet.undecided);
   packet.ids = static_cast<std::uint32_t>(message.ids);
+  packet.unreached = message.unreached;
   packet.addresses_count = static_cast<std::uint32_t>(std::min<std::size_t>(message.addresses.size(), kIdsMax));
   std::copy_n(message.addresses.begin(), packet.addresses_count, packet.addresses);
   std::copy(message.words.begin(), message.words.end(), packet.words);
@@ -171,6 +174,7 @@ inline std::optional<Message> unpack(const Packet& packet, std::uint64_t run) {
   message.highest = packet.highest;
   message.candidate = packet.candidate;
   message.ids = static_cast<int>(packet.ids);
+  message.unreached = packet.unreached;
   message.undecided.assign(packet.undecided, packet.undecided + packet.undecided_count);
   message.addresses.assign(packet.addresses, packet.addresses + packet.addresses_count);
   std::copy_n(packet.words, kWordsMax, message.words.begin());

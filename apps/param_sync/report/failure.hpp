@@ -79,6 +79,15 @@ class NodeFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A node could not connect to another one, which may run.
+class UnreachableNode : public NodeFailure {
+ public:
+  /// Takes the values of its members.
+  UnreachableNode(const std::string& message, int which) : NodeFailure(message), rank(which) {}
+
+  int rank;  ///< the other one
+};
+
 /// The run was ended from outside (request_stop).
 class Interrupted : public std::runtime_error {
  public:

@@ -47,6 +47,13 @@ std::string ranks(const std::vector<int>& ids) {
   return fmt::format("rank{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", "));
 }
 
+NodeFailure cannot_join(const std::string& why) {
+  return NodeFailure(
+      fmt::format("cannot join: {}. Each node must reach this one, and it each of them, by the same --link (and "
+                  "GPUSOCK_LINK). The others go on without it",
+                  why));
+}
+
 /// What to tell a node whose settings are not those of the run.
 std::string describe_refusal(const OtherSettings& error, const RunSettings& own) {
   const auto field = static_cast<RunSetting>(error.index);
@@ -189,12 +196,7 @@ void NodeRun::go_on(const std::string& why) {
 void NodeRun::begin_next_view(const std::string& why, int attempts) {
   std::string failure = why;
   for (;; ++attempts) {
-    if (is_new_ && attempts >= kAttemptsOfNewMax) {
-      throw NodeFailure(
-          fmt::format("cannot join: {}. Each node must reach this one, and it each of them, by the same "
-                      "--link (and GPUSOCK_LINK). The others go on without it",
-                      failure));
-    }
+    if (is_new_ && attempts >= kAttemptsOfNewMax) throw cannot_join(failure);
     const std::vector<int> before = ids_of(membership_->view());
     bootstrap::Rendezvous host(listens_at_.with_port(0));
     agree(failure, host.where());
@@ -218,9 +220,10 @@ std::uint64_t NodeRun::patience() const { return static_cast<std::uint64_t>(2 * 
 void NodeRun::agree(const std::string& why, const gpusock::Endpoint& where) {
   end_if_trial();
   try {
-    membership_->next(where, patience());
+    membership_->next(where, patience(), unreached_);
   } catch (const gpusock::Error& error) {
     if (stopped_) throw Interrupted();
+    if (is_new_) throw cannot_join(why);
     throw NodeFailure(fmt::format("{}; rank {} cannot go on: {}", why, id(), error.what()));
   }
   take_place();
@@ -237,10 +240,14 @@ void NodeRun::take_place() {
 /// Returns false if another node was lost meanwhile; then `failure` says so. `host`: where the first node of the view
 /// tells the others where all listen, if this is the first one.
 bool NodeRun::begin_view(bootstrap::Rendezvous& host, std::string& failure) {
+  unreached_.clear();
   replace(std::make_unique<Node>(config_, data_, observer_, &held_));
   try {
     node_->connect(listen_again(host));
     return true;
+  } catch (const UnreachableNode& error) {
+    unreached_.push_back(membership_->view().members[static_cast<std::size_t>(error.rank)].id);
+    failure = with_first_ranks(error.what());
   } catch (const NodeFailure& error) {
     failure = with_first_ranks(error.what());
   } catch (const gpusock::Error& error) {

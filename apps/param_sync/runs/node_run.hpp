@@ -82,6 +82,7 @@ class NodeRun {
   std::unique_ptr<Node> node_;
   bootstrap::Rendezvous* meeting_ = nullptr;  ///< null, or what listen_again() waits in
   HeldViews held_;
+  std::vector<int> unreached_;           ///< nodes to which this one could not connect in the last view
   bool is_new_ = false;                  ///< it joins, and has begun no view yet
   NodeCounters changed_;                 ///< lost nodes, and those that have joined
   std::uint64_t changed_from_view_ = 0;  ///< see Node::origin(): at the last change

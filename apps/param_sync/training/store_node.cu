@@ -125,13 +125,15 @@ void StoreNode::of_group(Call call) {
 }
 
 /// Tells the observer that the node has failed, gives the others time to see why, and throws.
-void StoreNode::fail_with(const std::string& why) {
+void StoreNode::fail_with(const std::string& why, int unreachable_rank) {
   if (stopping) throw Interrupted();
   const Loss loss;
   if (observer.tell) observer.tell(loss);
   linger();
   const std::string self = "rank " + std::to_string(config.rank) + ": ";
-  throw NodeFailure(why.starts_with(self) ? why : self + why);
+  const std::string message = why.starts_with(self) ? why : self + why;
+  if (unreachable_rank >= 0) throw UnreachableNode(message, unreachable_rank);
+  throw NodeFailure(message);
 }
 
 gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
@@ -154,6 +156,8 @@ gpusock::Endpoint StoreNode::listen(const gpusock::Endpoint& at) {
 void StoreNode::connect(const std::vector<gpusock::Endpoint>& peers) {
   try {
     group.connect(peers);
+  } catch (const UnreachableRank& error) {
+    fail_with(error.what(), error.rank);
   } catch (const gpusock::Error& error) {
     const bool differs = error.code().value() == EPROTO;
     fail_with(error.what() + std::string(differs ? ". Start all nodes with the same --sync" : ""));

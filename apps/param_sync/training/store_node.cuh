@@ -70,7 +70,7 @@ class StoreNode final : public Node::Impl {
   FailHandle fail_handle();
   template <class Call>
   void of_group(Call call);
-  [[noreturn]] void fail_with(const std::string& why);
+  [[noreturn]] void fail_with(const std::string& why, int unreachable_rank = -1);
   std::string reason();
   void end_kernels() noexcept;
 

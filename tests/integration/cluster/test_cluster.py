@@ -336,6 +336,30 @@ exit $status
         self.assertEqual(printed.count(weights), 3, printed)
         self.assertRegex(printed, r"p2p 0\.00 MB, tcp (?!0\.00)", "hosts share no memory")
 
+    def test_a_node_that_cannot_reach_another_one_is_left_out(self):
+        """Rank 2 loses its way to rank 1. Both reach rank 0, which goes on with the lower one."""
+        (self.bundle / "host").write_text("""#!/bin/bash
+rank=$GPUSOCK_RANK peers=$GPUSOCK_PEERS
+unset GPUSOCK_RANK GPUSOCK_SIZE GPUSOCK_PEERS
+[ $rank != 2 ] || mkfifo done
+bin/param_sync --rank $rank --nodes 3 --peers $peers "$@" 2>&1 | while read -r line; do
+  echo "$line"
+  [[ $rank != 2 || $line != *step* || -e cut ]] || { ip route add unreachable 10.78.0.2; touch cut; }
+done
+case $rank in 0) echo >done ;; 2) read -r <done ;; esac
+""")
+        (self.bundle / "host").chmod(0o755)
+        small = ["--sync", "bsp", "--epochs", "40", "--limit", "960", "--hidden", "8", "--data", "data/fashion-mnist"]
+        status, printed = self.call("./run", "cluster", "3", "--", "./host", *small, "--replicas", "2", "--timeout", "2")
+        self.assertEqual(status, 0, printed)
+        self.assertRegex(printed, r"\[2\] .*rank 2: cannot connect to rank 1 .*EHOSTUNREACH.*the others have gone on without rank 2, as ranks 0, 1")
+        lost = re.search(r"rank 2 was lost after step (\d+): 2 node", printed)
+        self.assertTrue(lost, printed)
+        status, alone = self.call("bin/param_sync", *small, "--serial", "--nodes", "3", "--lost", lost[1])
+        self.assertEqual(status, 0, alone)
+        weights = re.search(r"^weights [0-9a-f]{16}", alone, re.MULTILINE)[0]
+        self.assertEqual(sorted(re.findall(r"^\[(\d)\] " + weights, printed, re.MULTILINE)), ["0", "1"], printed)
+
     def test_a_node_that_fails_fails_the_demo(self):
         status, printed = self.call("./run", "demo", "--hosts", "2", "--data", "/nonexistent")
         self.assertEqual(status, 1, printed)

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <deque>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -237,6 +238,30 @@ TEST(GroupOperations, RanksAboveOneThatIsNotThereNameItAndNotEachOther) {
       errors[0] = error_of_connecting(groups[0], addresses);
     }
     for (const std::string& error : errors) EXPECT_NE(error.find("to rank 0"), std::string::npos) << error;
+  }
+}
+
+// A rank that does not answer may be there, and out of reach. One that does not listen is not.
+TEST(GroupOperations, ARankThatDoesNotAnswerIsUnreachable) {
+  GroupOptions options;
+  options.connect_timeout_ns = 30'000'000;
+  for (const bool listens : {true, false}) {
+    gpusock::Context contexts[2];
+    Group one(contexts[1], 1, 2, options);
+    std::optional<Group> other(std::in_place, contexts[0], 0, 2, options);
+    const std::vector<gpusock::Endpoint> addresses{other->listen(gpusock::Endpoint::parse("127.0.0.1:0")),
+                                                   one.listen(gpusock::Endpoint::parse("127.0.0.1:0"))};
+    if (!listens) other.reset();
+    int unreachable = -1;
+    try {
+      one.connect(addresses);
+    } catch (const UnreachableRank& error) {
+      unreachable = error.rank;
+      EXPECT_EQ(error.code().value(), ETIMEDOUT);
+    } catch (const gpusock::Error& error) {
+      EXPECT_EQ(error.code().value(), ECONNREFUSED);
+    }
+    EXPECT_EQ(unreachable, listens ? 0 : -1);
   }
 }
 

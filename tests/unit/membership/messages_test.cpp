@@ -29,6 +29,7 @@ Message hello() {
   message.highest = 0x302;
   message.undecided = {{0x302, 0b110}};
   message.ids = 5;
+  message.unreached = 0b101;
   message.addresses = {address(7)};
   return message;
 }
@@ -63,6 +64,7 @@ TEST(MembershipMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(a->undecided, hello().undecided);
   EXPECT_EQ(a->addresses, hello().addresses);
   EXPECT_EQ(a->ids, 5);
+  EXPECT_EQ(a->unreached, 0b101u);
   const auto b = taken(proposal());
   ASSERT_TRUE(b);
   EXPECT_EQ(b->view, proposal().view);

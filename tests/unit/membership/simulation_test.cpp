@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace membership_test {
@@ -48,6 +49,23 @@ TEST(MembershipSimulation, RanksJoin) {
     const int joiners = 1 + static_cast<int>(seed % 12);
     ASSERT_EQ(World(seed, Fault::none).run_join(joiners, false), "") << "seed " << seed;
     ASSERT_EQ(World(seed, Fault::none).run_join(joiners, true), "") << "seed " << seed;
+  }
+}
+
+/// If two ranks cannot connect to each other, the higher one is left out; if one rank lacks several, that one, also
+/// if it is the lowest one.
+TEST(MembershipSimulation, RanksThatCannotConnectAreLeftOut) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const int nodes = World(seed, Fault::none).nodes();
+    const Ids all = only(nodes) - 1;
+    const int first = static_cast<int>(seed) % nodes, other = (first + 1 + static_cast<int>(seed / 7) % 3) % nodes;
+    if (first != other) {
+      const Ids higher = only(std::max(first, other));
+      ASSERT_EQ(World(seed, Fault::none).run_unconnected(first, only(other), seed % 2 == 0, higher), "") << seed;
+    }
+    if (nodes > 2) {
+      ASSERT_EQ(World(seed, Fault::none).run_unconnected(first, all & ~only(first), true, only(first)), "") << seed;
+    }
   }
 }
 

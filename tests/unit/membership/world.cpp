@@ -64,7 +64,11 @@ void World::at(std::uint64_t time, std::function<void()> act) {
   events_.push({std::max(time, now_), ++orders_, std::move(act)});
 }
 
-bool World::parted(int a, int b) const { return now_ < parted_until_ && has(part_, a) != has(part_, b); }
+bool World::parted(int a, int b) const {
+  if (now_ < parted_until_ && has(part_, a) != has(part_, b)) return true;
+  const auto cut = [&](int from, int to) { return cut_.contains(from) && has(cut_.at(from), to); };
+  return cut(a, b) || cut(b, a);
+}
 
 void World::turn(std::uint64_t until) {
   while (objection_.empty() && !events_.empty() && events_.top().at <= until) {
@@ -87,8 +91,9 @@ void World::begin(int id) {
   one.was_paused = false;
   if (fault_ == Fault::forgets_undecided) one.standing.undecided.clear();
   if (fault_ == Fault::gives_ids_again) one.standing.ids = id_after(one.standing.decided.members);
+  if (harms_) one.unreached = chance(4) ? random_() : 0;  // true or not, agreements are safe
   one.agreement = std::make_unique<Agreement>(id, addresses_of(process_of_.at(id)).listens, one.standing, kPatience,
-                                              one.applicants, rules_);
+                                              Requests{one.applicants, one.unreached}, rules_);
   one.agreement->begin(now_);
   do_actions(id);
   take_backlog(id);
@@ -383,7 +388,7 @@ void World::meet_again() {
     turn(now_ + 5 * kPatience);  // what is on its way arrives
   } while (std::any_of(nodes_.begin(), nodes_.end(), agrees));
   slowness_ = 1;
-  for (Node& one : nodes_) one.applicants.clear();
+  for (Node& one : nodes_) one.applicants.clear(), one.unreached = 0;
   const std::uint64_t lost = below(4);
   for (int id = 0; id < nodes(); ++id) {
     if (node(id).state != State::crashed && below(4) < lost) crash(id);
@@ -453,6 +458,24 @@ std::string World::run_join(int joiners, bool crash_them) {
     if (node(id).state != State::trains) object(who + " does not train");
     if (node(id).view.members != (crash_them ? before : all))
       object(who + " goes on in " + text(node(id).view.members));
+  }
+  return objection_;
+}
+
+std::string World::run_unconnected(int first, Ids others, bool meet, Ids left_out) {
+  suspects_ = false;
+  const Ids all = only(nodes()) - 1, left = all & ~left_out;
+  for (int id = 0; id < nodes(); ++id) {
+    if (has(others, id)) node(std::max(first, id)).unreached |= only(std::min(first, id));  // the higher rank connects
+    at(below(kPatience / 4), [this, id] { begin(id); });
+  }
+  if (!meet) cut_[first] = others;
+  turn(Agreement::longest_ns(nodes(), kPatience) + kPatience);
+  for (int id = 0; id < nodes(); ++id) {
+    const Node& one = node(id);
+    const std::string who = "rank " + std::to_string(id) + " of " + std::to_string(nodes());
+    if (has(left, id) != (one.state == State::trains && one.view.number != 1)) object(who + " has another state");
+    if (has(left, id) && one.view.members != left) object(who + " goes on in " + text(one.view.members));
   }
   return objection_;
 }

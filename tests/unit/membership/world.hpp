@@ -48,6 +48,10 @@ class World {
   /// The lowest rank calls late, and nothing else happens.
   std::string run_late();
 
+  /// The group of rank `first` cannot connect to those of `others`, all agree, and nothing else happens. `meet`: they
+  /// can still reach each other to agree. Those that come go on without `left_out`.
+  std::string run_unconnected(int first, Ids others, bool meet, Ids left_out);
+
   /// So many ranks ask to join, and nothing else happens; or all of them crash when they have been let in.
   std::string run_join(int joiners, bool crash);
 
@@ -77,6 +81,7 @@ class World {
     std::vector<int> backlog;
     std::uint64_t wakes_at = 0;
     std::vector<Addresses> applicants;  ///< that have asked it
+    Ids unreached = 0;                  ///< to these its group cannot connect
   };
 
   /// Side 0 has opened it.
@@ -150,7 +155,8 @@ class World {
   std::uint64_t orders_ = 0;
   std::uint64_t now_ = 0;
   std::uint64_t slowness_ = 1;
-  Ids part_ = 0;  ///< these cannot reach the others
+  std::map<int, Ids> cut_;  ///< by rank: these cannot reach it, ever
+  Ids part_ = 0;            ///< these cannot reach the others
   std::uint64_t parted_until_ = 0;
   bool harms_ = false;
   bool suspects_ = true;  ///< ranks look whether the others train
