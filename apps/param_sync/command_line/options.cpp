@@ -55,6 +55,7 @@ constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTileBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 40;
+constexpr double kStepMsMin = 0.001, kStepMsMax = 60'000;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr std::uint64_t kPublishStepsMax = 1'000'000'000;
 constexpr std::uint64_t kWarmupMax = 1u << 24;  // floats count so far
@@ -257,9 +258,10 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text(
           "--sync", config.sync,
           "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-          "pushes of each other node), async, backup:B (with --serial: a step ends with the first gradients of all "
-          "nodes "
-          "but B, and late ones are dropped), coded:K (likewise: groups of K + 1 nodes compute the same samples, and a "
+          "pushes of each other node), async, backup:B (a step ends with the first gradients of all nodes but B; a "
+          "node "
+          "that is late leaves out the steps that it has missed), coded:K (likewise: groups of K + 1 nodes compute the "
+          "same samples, and a "
           "step ends with the first gradients of each group), downpour:PUSH,PULL (pushes and pulls after so many "
           "steps), slots:M "
           "(after a step M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass "
@@ -336,11 +338,19 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
                  "All nodes in this process; on a GPU always so, unless --rank or a launcher starts nodes");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
   arguments
-      .text("--delays", config.delays,
-            "With --serial, how long steps take in virtual time: exponential (half of it is random), slow:F (the last "
-            "rank takes F times as long), or both with a comma")
+      .text(
+          "--delays", config.delays,
+          "How long steps take, in virtual time with --serial, or with --step-ms: exponential (half of it is random), "
+          "slow:F (the last rank takes F times as long), stalls:SHARE:F (so many of all steps do), or several with "
+          "commas")
       .shown_default("every step takes 1 unit")
       .check([](const std::string& text) { return problem_of(delays_of, text); });
+  arguments
+      .number("--step-ms", config.step_ms,
+              "For trials, with --sync and real nodes: a step of a node takes at least so long, times its delay (see "
+              "--delays)",
+              kStepMsMin, kStepMsMax)
+      .shown_default("as long as it takes");
   arguments
       .text("--fail-at", texts.fail_at,
             fmt::format("For trials, with --sync: RANK@STEP:PHASE,... where nodes are killed; PHASE is one of {} "
@@ -522,8 +532,11 @@ std::string problem_of_replicas(const Config& config) {
 std::string problem_of_late_drops(const Config& config, const SyncPlan& sync) {
   if (!sync.drops_late()) return "";
   if (const std::string problem = problem_of(sync.clock, config.nodes); !problem.empty()) return "--sync " + problem;
-  if (!config.serial) {
-    return "--sync backup:B and coded:K are for virtual time: give --serial, and --delays for slow nodes";
+  const std::pair<const char*, bool> others[] = {{"--codec", !config.codec.empty()},
+                                                 {"--device-pool", config.device_pool_bytes != 0},
+                                                 {"--publish", !config.publish.empty()}};
+  for (const auto& [option, given] : others) {
+    if (given) return fmt::format("--sync backup:B or coded:K and {} exclude each other: give one of them", option);
   }
   if (config.stale_lr || config.delay_compensation != 0) {
     return "--sync backup:B and coded:K drop late pushes: leave out --stale-lr and --delay-compensation";
@@ -536,7 +549,12 @@ std::string problem_of_late_drops(const Config& config, const SyncPlan& sync) {
 
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
-  if (!config.delays.empty() && !config.serial) return "--delays needs --serial: real nodes take as long as they take";
+  if (!config.delays.empty() && !config.serial && config.step_ms == 0) {
+    return "--delays needs --serial, or --sync and --step-ms MS: real nodes take as long as they take";
+  }
+  if (config.step_ms != 0 && (config.serial || config.sync.empty() || config.device_pool_bytes != 0)) {
+    return "--step-ms is for real nodes with --sync, and not for --serial or --device-pool";
+  }
   const SyncPlan sync = sync_of(config.sync);
   if (const std::string problem = problem_of_late_drops(config, sync); !problem.empty()) return problem;
   if (config.stale_lr && sync.is_deterministic()) return "--stale-lr needs --sync ssp:S, async, downpour or slots";
@@ -742,6 +760,9 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.sync.empty()) arguments.insert(arguments.end(), {"--sync", config.sync});
   if (config.replicas != 1) arguments.insert(arguments.end(), {"--replicas", std::to_string(config.replicas)});
   if (!config.fail_at.empty()) arguments.insert(arguments.end(), {"--fail-at", fail_at_text(config.fail_at)});
+  if (config.step_ms != 0) {
+    arguments.insert(arguments.end(), {"--step-ms", fmt::format("{}", config.step_ms), "--delays", config.delays});
+  }
   if (!config.outer.empty()) arguments.insert(arguments.end(), {"--outer", config.outer});
   if (!config.codec.empty()) arguments.insert(arguments.end(), {"--codec", config.codec});
   if (!config.error_feedback) arguments.emplace_back("--no-error-feedback");

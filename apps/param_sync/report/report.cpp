@@ -210,6 +210,10 @@ std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
   const SyncPlan sync = sync_of(run.config.sync);
   if (sync.averages()) return fmt::format("staleness 0 averages ({})\n", run.config.sync);
+  if (sync.drops_late() && !run.config.serial) {
+    return fmt::format("staleness 0 steps ({}); nodes computed {} of {} steps, and were late for the others\n",
+                       run.config.sync, total(run.nodes, &NodeReport::pushes), total(run.nodes, &NodeReport::steps));
+  }
   if (sync.drops_late()) {
     return fmt::format("staleness 0 steps ({}); {} of {} gradients came late and were dropped\n", run.config.sync,
                        run.nodes.front().dropped_pushes, run.nodes.front().pushes);
@@ -221,6 +225,13 @@ std::string staleness_line(const RunReport& run) {
   const double mean = pulls == 0 ? 0 : static_cast<double>(total(run.nodes, &NodeReport::staleness_sum)) / pulls;
   return fmt::format("staleness {:.2f} {} on average, {} at most ({})\n", mean,
                      sync.local_steps == 0 ? "steps" : "pushes", staleness_of(run.nodes), run.config.sync);
+}
+
+/// True if the last loss is no number, or too large to be one.
+bool diverged(const NodeReport& node, const SyncPlan& sync) {
+  if (!sync.drops_late()) return !node.losses.empty() && !std::isfinite(node.losses.back());
+  const auto numbers = std::ranges::count_if(node.losses, [](float loss) { return std::isfinite(loss); });
+  return static_cast<std::uint64_t>(numbers) < node.pushes;  // steps that were left out have no loss
 }
 
 /// Says which share of the gradients the computing kernels wrote into the rings; empty if no gradients were sent.
@@ -237,6 +248,9 @@ double RunReport::samples_per_s() const {
   double longest_s = 0;
   for (const NodeReport& node : nodes) longest_s = std::max(longest_s, node.train_s);
   if (longest_s == 0) return 0;
+  if (!config.serial && sync_of(config.sync).drops_late()) {
+    return static_cast<double>(total(nodes, &NodeReport::computed_batches) * config.batch) / longest_s;
+  }
   return static_cast<double>(nodes.front().steps * config.batch) * config.nodes / longest_s;
 }
 
@@ -252,10 +266,22 @@ double RunReport::copying_share() const { return share_of_steps(*this, &NodeRepo
 
 std::vector<float> RunReport::losses() const {
   std::vector<float> mean(nodes.front().losses.size());
+  const SyncPlan sync = sync_of(config.sync);
+  // Of nodes with the same samples one loss counts. Nodes may leave steps out; else a loss that is no number counts.
+  const std::size_t alike = nodes.size() == 1 ? 1 : static_cast<std::size_t>(sync.batches_of_node());
+  const auto is_there = [&](float loss) { return !sync.drops_late() || !std::isnan(loss); };
   for (std::size_t step = 0; step < mean.size(); ++step) {
     double sum = 0;
-    for (const NodeReport& node : nodes) sum += node.losses.at(step);
-    mean[step] = static_cast<float>(sum / static_cast<double>(nodes.size()));
+    std::size_t computed = 0;
+    for (std::size_t first = 0; first < nodes.size(); first += alike) {
+      const auto last = nodes.begin() + static_cast<std::ptrdiff_t>(std::min(first + alike, nodes.size()));
+      const auto node = std::find_if(nodes.begin() + static_cast<std::ptrdiff_t>(first), last,
+                                     [&](const NodeReport& one) { return is_there(one.losses.at(step)); });
+      if (node == last) continue;
+      sum += node->losses.at(step);
+      ++computed;
+    }
+    mean[step] = static_cast<float>(sum / static_cast<double>(computed));  // none: NaN
   }
   return mean;
 }
@@ -294,7 +320,7 @@ std::string RunReport::summary() const {
   }
   if (first.first_step != 0 && first.nodes_after.empty())
     text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
-  if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
+  if (diverged(first, sync_of(config.sync))) {
     text += "the training diverged: its loss is no number any more; lower --lr\n";
   }
   text += traffic_table(*this);
@@ -336,8 +362,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, step
                                    step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
-                                   staleness_max, computed_batches, pushes, dropped_pushes, lost, joined, nodes_after,
-                                   accuracies)
+                                   staleness_max, computed_batches, pushes, dropped_pushes, began_ns, lost, joined,
+                                   nodes_after, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -411,6 +437,7 @@ nlohmann::json RunReport::json() const {
           {"stale_lr", config.stale_lr},
           {"delay_compensation", config.delay_compensation},
           {"delays", config.delays},
+          {"step_ms", config.step_ms},
           {"link", gpusock::to_string(config.link)},
           {"scheme", config.sync.empty() ? config.scheme : ""},
           {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},

@@ -47,8 +47,8 @@ struct NodeCounters {
   std::uint64_t communicating_ns = 0;         ///< sum over steps: from the first possible push to the last weights
   std::uint64_t exposed_ns = 0;               ///< the part of that in which no kernel computed
   std::vector<std::uint64_t> step_waited_ns;  ///< by step: wait of kernels for weights or factors; empty: none
-  /// By step: when its loss was computed, since the first one; in virtual time, when the step ended, since the start.
-  /// Empty: unknown.
+  /// By step: when its loss was computed, since the first one; of a step that this node has left out, when it had the
+  /// weights of a later one; in virtual time, when the step ended, since the start. Empty: unknown.
   std::vector<std::uint64_t> step_times_ns;
   std::uint64_t device_bytes = 0;              ///< of the node's buffers in device memory
   std::uint64_t staged_bytes = 0;              ///< with --device-pool: of weights that were copied into the pool
@@ -64,20 +64,23 @@ struct NodeCounters {
   /// With --sync, by lag: how many pulls of a range have missed so many pushes of another node, counted from this
   /// node's own clock (by 64, or more: number 64); empty: none was counted.
   std::vector<std::uint64_t> staleness;
-  std::uint64_t staleness_sum = 0;     ///< of all these lags
-  std::uint64_t staleness_max = 0;     ///< the longest one
-  std::uint64_t computed_batches = 0;  ///< with --serial --sync: parts of steps' samples that all nodes have computed
-  std::uint64_t pushes = 0;            ///< likewise: pushes of the whole model that they have sent
-  std::uint64_t dropped_pushes = 0;    ///< likewise: those that were late (--sync backup:B and coded:K)
-  std::vector<LostNode> lost;      ///< with --replicas, in the order of losses; of a node that has joined, since then
-  std::vector<JoinedNode> joined;  ///< likewise
+  std::uint64_t staleness_sum = 0;  ///< of all these lags
+  std::uint64_t staleness_max = 0;  ///< the longest one
+  /// With --serial --sync, or --sync backup:B and coded:K: parts of steps' samples that all nodes, or this one, have
+  /// computed.
+  std::uint64_t computed_batches = 0;
+  std::uint64_t pushes = 0;          ///< likewise: pushes of the whole model that they have sent
+  std::uint64_t dropped_pushes = 0;  ///< with --serial and such a clock: those that were late
+  std::uint64_t began_ns = 0;        ///< the device's time of the first step's loss; alike on nodes of one machine
+  std::vector<LostNode> lost;        ///< with --replicas, in the order of losses; of a node that has joined, since then
+  std::vector<JoinedNode> joined;    ///< likewise
   std::vector<NodesAfter> nodes_after;  ///< likewise: lost and joined nodes together, in order
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 
 struct NodeReport : NodeCounters {
   std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
-  std::vector<float> losses;       ///< by step: mean over this node's samples
+  std::vector<float> losses;       ///< by step: mean over this node's samples; NaN: it has left the step out
   double test_loss = 0;            ///< mean over the test set, after the last epoch
   std::vector<TraceSpan> trace;    ///< if it was asked for; not in JSON
   std::string history;             ///< likewise: pushes and pulls, as lines of JSON

@@ -99,14 +99,15 @@ struct Config {
   std::string resume;                    ///< "latest" or a step; empty: from the beginning
 
   // This process's part
-  int rank = -1;                            ///< -1: all nodes, see below
-  std::vector<std::string> peers;           ///< HOST:PORT of each rank, this one's included
-  bool in_process = false;                  ///< all nodes as threads and contexts of this process
-  bool serial = false;                      ///< all nodes' work one after the other, without sockets
-  std::string delays;                       ///< with `serial`: how long steps take in virtual time (plan/delays.hpp)
-  std::vector<std::uint64_t> lost_after;    ///< with `serial`: steps after which a node is lost, one each
-  std::vector<NodesAfter> nodes_after;      ///< likewise, if nodes join, too
-  std::vector<std::string> join;            ///< HOST:PORT of members that this node asks to let it join
+  int rank = -1;                          ///< -1: all nodes, see below
+  std::vector<std::string> peers;         ///< HOST:PORT of each rank, this one's included
+  bool in_process = false;                ///< all nodes as threads and contexts of this process
+  bool serial = false;                    ///< all nodes' work one after the other, without sockets
+  std::string delays;                     ///< how long steps take, with `serial` or `step_ms` (plan/delays.hpp)
+  double step_ms = 0;                     ///< with a store: time that a step of a node takes at least, times its delay
+  std::vector<std::uint64_t> lost_after;  ///< with `serial`: steps after which a node is lost, one each
+  std::vector<NodesAfter> nodes_after;    ///< likewise, if nodes join, too
+  std::vector<std::string> join;          ///< HOST:PORT of members that this node asks to let it join
   std::optional<bootstrap::Launch> launch;  ///< set if a launcher gives the rank and no option chose how to run
   std::vector<FailAt> fail_at;              ///< which nodes end themselves; a node has only its own
   std::optional<double> connect_s;          ///< set for views after the first one

@@ -29,10 +29,12 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
     : config(run),
       data(dataset),
       observer(std::move(loss_observer)),
-      plan(Plan::make(run, dataset)),
+      of_data(sync_of(run.sync).of_groups(run)),
+      plan(Plan::make(of_data, dataset)),
       peer_count(run.nodes - 1),
       exchange_times(context, 1),
-      training(context, dataset.train, training_order(run, dataset, run.rank)),
+      training(context, dataset.train,
+               training_order(of_data, dataset, run.rank / static_cast<int>(plan.sync.batches_of_node()))),
       test(context, dataset.test, test_order(dataset)),
       activations(context, plan.layout, plan.batch),
       test_activations(context, plan.layout, kEvaluationRows),
@@ -74,17 +76,20 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
     take_leave();
     evaluate(plan.steps, report);
   }
-  for (std::uint64_t step = first_step; step < plan.steps; ++step) {
+  for (std::uint64_t step = first_step, next = step; step < plan.steps; step = next) {
     const std::uint64_t calls = step == first_step ? context.stats().host_api_calls : 0;
     launch_step(step);
-    publish(step + 1);
+    next = step_after(step);
+    publish(next);
     // The first step is traced if any is, so that it has the most launches.
     if (step == first_step) queued.expect(context.stats().host_api_calls - calls);
     queued.add();
-    save(step + 1);
-    if (step + 1 == plan.steps) take_leave();
-    if ((step + 1) % plan.steps_per_epoch == 0) {
-      evaluate(step + 1, report);
+    save(next);
+    if (next == plan.steps) take_leave();
+    const std::uint64_t epochs = next / plan.steps_per_epoch - step / plan.steps_per_epoch;
+    for (std::uint64_t ended = 0; ended < epochs; ++ended) evaluate(next, report);
+    if (epochs != 0) {
+      // The device is idle.
     } else if (queued.full()) {
       compute.synchronize();
       check();
@@ -154,6 +159,7 @@ void Node::Impl::finish_common(NodeReport& report) const {
   report.exposed_ns = times.exposed_ns;
   collect_links(context, report);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
+  if (first_step < plan.steps) report.began_ns = step_times_ns[first_step];
   for (std::uint64_t step = first_step; step < plan.steps; ++step) {
     report.step_times_ns.push_back(step_times_ns[step] - step_times_ns[first_step]);
   }

@@ -40,6 +40,9 @@ struct Node::Impl {
   virtual void launch_residents() = 0;
   /// Launches the kernels of a step, and does not wait for the device.
   virtual void launch_step(std::uint64_t step) = 0;
+  /// The step to launch after one that was launched. It waits for the device if that decides which one it is: then some
+  /// steps are left out, as other nodes have made them without this one.
+  virtual std::uint64_t step_after(std::uint64_t step) { return step + 1; }
   /// Writes a checkpoint if one is due after so many steps.
   virtual void save(std::uint64_t /*steps*/) {}
   /// Waits until no other node needs this one any more, after the last step: the evaluation that follows may take long.
@@ -55,8 +58,9 @@ struct Node::Impl {
   /// What kernels take.
   virtual NodeState state() = 0;
 
-  /// The step's number in this run. Kernels count from 0 in every run; steps count from the beginning of the training.
-  std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
+  /// The step's number in this run. Kernels count from 0 in every run, and only steps that this node computes; steps
+  /// count from the beginning of the training.
+  std::uint64_t clock_of(std::uint64_t step) const { return step - first_step - left_out; }
   /// The version of the weights that this node has after so many steps, at least.
   std::uint64_t version_after(std::uint64_t steps) const {
     return plan.sync.arrived_before(clock_of(steps), {config.rank});
@@ -65,9 +69,11 @@ struct Node::Impl {
   Config config;
   const Dataset& data;
   LossObserver observer;
+  const Config of_data;  ///< the settings of a run in which nodes with the same samples are one node
   Plan plan;
   int peer_count;
   std::uint64_t first_step = 0;  ///< first step of this run: not 0 if it goes on with a training
+  std::uint64_t left_out = 0;    ///< steps so far that this node has not computed: see step_after()
   ViewOrigin origin;             ///< see Node::origin()
 
   gpusock::Context context;

@@ -23,11 +23,12 @@ std::uint64_t code_of(const StoreCodec& codec) {
 /// A number that is another one for nodes that stay together in another way, or whose owners do other things.
 std::uint64_t code_of(const Plan& plan) {
   const SyncPlan& sync = plan.sync;
-  const Ssp* const ssp = std::get_if<Ssp>(&sync.clock);
-  const std::uint64_t parts[] = {sync.clock.index(), ssp == nullptr ? 0 : ssp->staleness,
-                                 sync.local_steps,   sync.pull_every,
-                                 sync.depth,         sync.tree_depth,
-                                 sync.slots.count,   sync.by_layer ? 1u : 0u,
+  std::uint64_t of_clock = 0;
+  if (const Ssp* const ssp = std::get_if<Ssp>(&sync.clock)) of_clock = ssp->staleness;
+  if (const Backup* const backup = std::get_if<Backup>(&sync.clock)) of_clock = backup->backups;
+  if (const Coded* const coded = std::get_if<Coded>(&sync.clock)) of_clock = coded->stragglers;
+  const std::uint64_t parts[] = {sync.clock.index(), of_clock,        sync.local_steps, sync.pull_every,
+                                 sync.depth,         sync.tree_depth, sync.slots.count, sync.by_layer ? 1u : 0u,
                                  sync.overlap};
   const float of_owners[] = {plan.owners.learning_rate,
                              plan.owners.momentum,
@@ -46,7 +47,7 @@ RunSettings run_settings(const Config& config, const Dataset& data, const Plan& 
   const auto at = [&](RunSetting setting) -> std::uint64_t& { return settings[static_cast<std::size_t>(setting)]; };
   at(RunSetting::version) = kRunSettingsVersion;
   at(RunSetting::nodes) = static_cast<std::uint64_t>(config.nodes);
-  at(RunSetting::model) = plan.layout.fingerprint();
+  at(RunSetting::model) = layout_of(config, shape_of(data).sample, config.nodes).fingerprint();
   at(RunSetting::data) = data.fingerprint();
   at(RunSetting::steps) = plan.steps;
   at(RunSetting::batch) = config.batch;

@@ -1,12 +1,14 @@
 #include "training/store_node.cuh"
 
 #include "plan/exchange_plan.hpp"
+#include "training/pace.cuh"
 #include "training/run_settings.hpp"
 #include "training/step.cuh"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -52,7 +54,11 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
       chosen_rows(context, chosen_floats()),
       lags(context, StoreMoves::kLagsMax + 1),
       seen(context, static_cast<std::size_t>(run.nodes) * static_cast<std::size_t>(run.nodes)),
-      compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)) {
+      compared(context, kSettingWords * static_cast<std::size_t>(run.nodes)),
+      begins(context, ranges.size()),
+      after(context, static_cast<std::size_t>(run.nodes)),
+      reached(context, 1),
+      step_begun_ns(context, 1) {
   std::vector<std::uint64_t> of_layers;
   of_layers.reserve(plan.layout.layers.size());
   for (const Layer& layer : plan.layout.layers) {
@@ -301,6 +307,10 @@ void StoreNode::make_store(const std::vector<float>& weights, const std::vector<
     }
     first.push_back(static_cast<std::uint32_t>(by_owner.size()));
   }
+  std::vector<std::uint64_t> first_parameters;
+  first_parameters.reserve(ranges.size());
+  for (const StoreRange& range : ranges) first_parameters.push_back(range.parameters.begin);
+  begins.copy_in(first_parameters);
   parts.copy_in(by_owner);
   first_parts.copy_in(first);
 }
@@ -327,6 +337,12 @@ void StoreNode::launch_residents() {
   moves.timeout_ns = ns_of(config.timeout_s);
   moves.failing = fail_handle();
   const auto owners = static_cast<unsigned>(config.nodes);
+  if (plan.sync.drops_late()) {
+    LateMoves late{begins.data(), after.data(), static_cast<std::uint32_t>(ranges.size()), plan.steps, reached.data()};
+    gpusock::launch(context, {.grid = 1, .block = kThreads, .stream = &moving}, exchange_dropping_late, state(), moves,
+                    late);
+    return;
+  }
   if (pool) return launch_exchange_in_pool({.grid = owners + 1, .block = kThreads, .stream = &moving}, moves);
   gpusock::launch(context, {.grid = owners, .block = kThreads, .stream = &moving}, exchange_through_store,
                   moving_state(), moves);
@@ -339,10 +355,19 @@ LayerParameters StoreNode::parameters_of(int layer) const {
 void StoreNode::launch_step(std::uint64_t step) {
   if (pool) return launch_step_in_pool(step);
   const SamplesView samples = training.from(step * plan.batch);
+  if (config.step_ms != 0) {
+    gpusock::launch(context, model.shape(1), begin_pace, state(), version_after(step), step_begun_ns.data());
+  }
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward(layer, step);
   model.loss(samples, plan.batch, activations, plan.rate_share(step), losses.data(), board.data(), step,
              step_times_ns.data());
+  if (config.step_ms != 0) {
+    const double batches = static_cast<double>(plan.sync.batches_of_node());
+    const double delay = batches * delays.time_of(config.seed, config.rank, config.nodes, step);
+    gpusock::launch(context, model.shape(1), end_pace, state(), ns_of(config.step_ms * delay / 1e3),
+                    step_begun_ns.data());
+  }
   for (int layer = plan.layout.size() - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are handed over (L9).
     if (layer > 0) {
@@ -351,6 +376,22 @@ void StoreNode::launch_step(std::uint64_t step) {
     launch_backward(layer, step);
   }
   if (plan.sync.by_layer) take_averages(step);
+}
+
+/// With a clock that drops late pushes only the weights say which step comes next. So the host waits for each step: a
+/// kernel that is launched takes the samples of its step.
+std::uint64_t StoreNode::step_after(std::uint64_t step) {
+  if (!plan.sync.drops_late()) return step + 1;
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), version_after(step + 1));
+  compute.synchronize();
+  check();
+  const auto [next, at_ns] = reached[0];
+  for (std::uint64_t missed = step + 1; missed < next; ++missed) {
+    losses[missed] = std::numeric_limits<float>::quiet_NaN();
+    step_times_ns[missed] = at_ns;
+  }
+  left_out += next - (step + 1);
+  return next;
 }
 
 /// Takes the averages that come before the next step. After the last step these are all.
@@ -457,6 +498,10 @@ void StoreNode::finish(NodeReport& report) {
   while (!counted.empty() && counted.back() == 0) counted.pop_back();
   report.staleness = counted;
   if (pool) pool->collect(report);
+  if (plan.sync.drops_late()) {
+    report.pushes = report.steps - left_out;
+    report.computed_batches = report.pushes * plan.sync.batches_of_node();
+  }
   std::vector<OwnersLags> by_owner(of_owners.size());
   of_owners.copy_out(by_owner);
   for (const OwnersLags& owner : by_owner) {

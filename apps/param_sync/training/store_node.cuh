@@ -9,9 +9,11 @@
 #include "param_sync/fail_at.hpp"
 #include "param_sync/group.hpp"
 #include "param_sync/store.hpp"
+#include "plan/delays.hpp"
 #include "plan/held_views.hpp"
 #include "plan/store_ranges.hpp"
 #include "training/node_impl.cuh"
+#include "training/late_exchange.cuh"
 #include "training/local_steps.cuh"
 #include "training/pool_memory.cuh"
 #include "training/store_exchange.cuh"
@@ -36,6 +38,7 @@ class StoreNode final : public Node::Impl {
   HeldTraining held() override;
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
+  std::uint64_t step_after(std::uint64_t step) override;
   void take_leave() override;
   void await_residents() override {}
   void check() override;
@@ -92,6 +95,11 @@ class StoreNode final : public Node::Impl {
   gpusock::Mapped<std::int32_t> compared;                ///< the settings of all ranks
   std::optional<FailPoint> fails;                        ///< with --fail-at
   std::optional<PoolMemory> pool;                        ///< with --device-pool
+  gpusock::DeviceBuffer<std::uint64_t> begins;           ///< see LateMoves
+  gpusock::DeviceBuffer<std::uint64_t> after;            ///< likewise
+  gpusock::Mapped<Reached> reached;                      ///< likewise
+  gpusock::DeviceBuffer<std::uint64_t> step_begun_ns;    ///< with --step-ms
+  Delays delays = delays_of(config.delays);              ///< likewise
   std::unique_ptr<Store> store;
   StoreHandle handle;
 };

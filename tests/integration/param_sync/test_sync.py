@@ -225,6 +225,35 @@ class Sync(Runs):
         self.assertGreater(stalls["pushes"], 3 * steps)
         self.assertNotEqual(results(*SMALL, "--nodes", 4, "--serial", "--sync", "backup:1")["weights_hash"], results(*SMALL, "--nodes", 4, "--serial")["weights_hash"])
 
+    def test_coded_nodes_have_the_bits_of_virtual_time(self):
+        """Whoever is late. The last node takes part in few steps, and ends with the others' weights."""
+        serial = results(*SMALL, "--serial", "--nodes", 4, "--sync", "coded:1")
+        slow = ("--step-ms", 2, "--delays", "slow:100")
+        for how in ((), ("--in-process",), slow, ("--in-process", *slow)):
+            coded = results(*SMALL, "--nodes", 4, "--sync", "coded:1", *how)
+            for what in ("weights_hash", "losses", "accuracy"):
+                self.assertEqual(coded[what], serial[what], (how, what))
+            self.assertTrue(coded["same_weights"], how)
+            nodes = coded["node_reports"]
+            for node in nodes:
+                self.assertEqual((node["computed_batches"], node["losses"].count(None)), (2 * node["pushes"], node["steps"] - node["pushes"]))
+                self.assertEqual(node["step_times_ns"], sorted(node["step_times_ns"]))
+            if "--delays" in how:
+                self.assertLess(nodes[3]["pushes"], coded["steps"], how)
+
+    def test_backup_nodes_do_not_wait_for_a_slow_one(self):
+        """Its steps take so long that each of them is late: no sum has its gradients."""
+        slow = (*SMALL, "--nodes", 3, "--sync", "backup:1", "--delays", "slow:900")
+        report = results(*slow, "--step-ms", 2)
+        serial = results(*slow, "--serial")
+        for what in ("weights_hash", "accuracy"):
+            self.assertEqual(report[what], serial[what], what)
+        self.assertTrue(report["same_weights"])
+        pushes = [node["pushes"] for node in report["node_reports"]]
+        self.assertEqual(pushes[:2], [report["steps"]] * 2)
+        self.assertLess(pushes[2], report["steps"] / 2)
+        self.assertGreaterEqual(report["node_reports"][0]["step_times_ns"][-1], 2e6 * (report["steps"] - 1))
+
     def test_late_pushes_are_corrected(self):
         """A correction changes what is late, and nothing else. Real nodes take it, too."""
         late = (*SMALL, "--nodes", 3, "--sync", "async", "--serial", "--delays", "slow:9")
@@ -400,7 +429,7 @@ class Sync(Runs):
 
     @needs_processes
     def test_other_settings_are_refused_by_name(self):
-        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--sync", "ssp:1"), ("--sync", "ssp:1", "--stale-lr"), "--sync"), (("--sync", "bsp"), ("--sync", "bsp", "--codec", "bf16"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
+        for one, other, what in ((("--sync", "bsp"), ("--sync", "ssp:1"), "--sync"), (("--sync", "ssp:1"), ("--sync", "ssp:1", "--stale-lr"), "--sync"), (("--sync", "coded:1"), ("--sync", "backup:1"), "--sync"), (("--sync", "bsp"), ("--sync", "bsp", "--codec", "bf16"), "--sync"), (("--seed", 1), ("--seed", 2), "--seed")):
             peers = ",".join(support.own_addresses(2))
             nodes = [self.start(*SMALL, "--sync", "bsp", *options, "--rank", rank, "--peers", peers, "--timeout", 10)
                      for rank, options in enumerate((one, other))]
@@ -443,8 +472,8 @@ class Sync(Runs):
                               (("--sync", "bsp", "--history", "h", "--epochs", 10000), "--history would keep"),
                               (("--sync", "downpour:2,3"), "'downpour:2,3' is none of"), (("--sync", "downpour:2"), "is none of"), (("--sync", "streaming:4,4"), "'streaming:4,4' is none of"), (("--sync", "streaming:0,0"), "is none of"), (("--sync", "streaming:4"), "is none of"), (("--sync", "slots:0"), "'slots:0' is none of"), (("--sync", "slots:3"), "--sync slots:3 gives more slots than there are nodes, 2"), (("--sync", "pipeline:17"), "from 1 to 16"), (("--sync", "tree:17"), "'tree:17' is none of"), (("--sync", "tree:0"), "is none of"), (("--sync", "tree:2", "--codec", "bf16,bf16"), "passes weights on as fp32"),
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
-                              (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
-                              (("--sync", "backup:1"), "are for virtual time: give --serial"), (("--sync", "coded:1", "--serial", "--nodes", 3), "--sync coded:1 makes groups of 2 ranks, and 3 is no multiple"),
+                              (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial, or --sync and --step-ms MS"), (("--step-ms", 1), "--step-ms is for real nodes with --sync"), (("--sync", "bsp", "--serial", "--step-ms", 1), "--step-ms is for real nodes"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
+                              (("--sync", "backup:1", "--codec", "bf16"), "--sync backup:B or coded:K and --codec exclude"), (("--sync", "coded:1", "--publish", "127.0.0.1:0"), "and --publish exclude"), (("--sync", "backup:1", "--device-pool", "1M"), "and --device-pool exclude"), (("--sync", "coded:1", "--serial", "--nodes", 3), "--sync coded:1 makes groups of 2 ranks, and 3 is no multiple"),
                               (("--sync", "backup:2", "--serial"), "--sync backup:2 of 2 ranks leaves none"), (("--sync", "backup:x", "--serial"), "'backup:x' is none of"),
                               (("--sync", "backup:1", "--serial", "--stale-lr"), "drop late pushes: leave out"), (("--sync", "backup:1", "--serial", "--history", "h"), "--history is of pushes that all count"),
                               (("--serial", "--delays", "stalls:2:8"), "'stalls:2:8' is neither"), (("--serial", "--delays", "stalls:8"), "'stalls:8' is neither"),
