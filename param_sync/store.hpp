@@ -146,6 +146,10 @@ class Store {
   /// The rank that owns a range. Ranks own about equally many weights. Throws gpusock::Error (EINVAL): no such range.
   int owner(std::size_t range) const;
 
+  /// Where the states are of a range that this rank owns, as UpdateStates has them, in the order of weights; null for a
+  /// range of another rank. In the memory of kernels. With Bsp they change when a rank reads weights of the next clock.
+  const float* states(std::size_t range) const;
+
   /// Ends this rank's part after a failure, with options that have replicas: ends the server block and all connections,
   /// so that the others learn of it, and returns what this rank has of the weights, as their owner or as a replica: of
   /// each range the newest version, and the one before it if there is one. recover() makes the weights of all ranks

@@ -87,7 +87,7 @@ using Checkpoints = std::map<std::filesystem::path, std::filesystem::file_time_t
 Checkpoints checkpoints_of(const param_sync::Config& config) {
   Checkpoints found;
   std::error_code unknown;
-  for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint_folder, unknown)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(config.checkpoint_folder, unknown)) {
     if (entry.path().extension() == param_sync::kCheckpointSuffix) found[entry.path()] = entry.last_write_time(unknown);
   }
   return found;

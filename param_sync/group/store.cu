@@ -315,6 +315,7 @@ struct Store::Impl {
   /// Makes the memory of the ranges that this rank owns.
   void make_owned(std::span<const std::vector<float>> initial, std::span<const std::vector<float>> of_states) {
     std::vector<store::OwnedRange> all(ranges.size());
+    own_states.resize(ranges.size());
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       all[i].floats = ranges[i].floats;
       if (ranges[i].owner != group.rank || ranges[i].floats == 0) continue;
@@ -327,6 +328,7 @@ struct Store::Impl {
       FloatMemory& made = make_floats(with_states);
       all[i].weights = made.data();
       all[i].states = {made.data() + floats, states};
+      own_states[i] = made.data() + floats;
       all[i].states_of_rank = apart ? floats : 0;
       if (has_keys) all[i].keys = make_key_rows();
       if (!has_keys) made.copy_in(initial[i]);
@@ -602,6 +604,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<store::Connection> server_connections;
   gpusock::DeviceBuffer<gpusock::Socket> words_from;  // by rank
   gpusock::DeviceBuffer<std::uint64_t> spoken;        // by rank; the worker's, too
+  std::vector<const float*> own_states;               // by range: null, or what this rank owns
   gpusock::DeviceBuffer<store::OwnedRange> owned;
   gpusock::DeviceBuffer<store::RowList> lists;  // by range and rank
   std::optional<gpusock::DeviceBuffer<std::uint32_t>> listed;
@@ -648,6 +651,8 @@ int Store::owner(std::size_t range) const {
   if (range < impl_->ranges.size()) return impl_->ranges[range].owner;
   refuse_store("range " + std::to_string(range) + " of " + std::to_string(impl_->ranges.size()));
 }
+
+const float* Store::states(std::size_t range) const { return impl_->own_states.at(range); }
 
 std::vector<HeldRange> Store::held() {
   impl_->stop_server();

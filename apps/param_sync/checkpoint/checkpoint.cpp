@@ -29,6 +29,7 @@ constexpr const char* kOldSuffix = ".checkpoint";  // files in an earlier format
 constexpr const char* kSettings[] = {"",      "version", "nodes",     "model",  "data",    "steps",
                                      "batch", "seed",    "optimizer", "scheme", "transfer"};
 static_assert(std::size(kSettings) == static_cast<std::size_t>(RunSetting::first_step));
+constexpr const char* kSync = "sync";  // only of trainings with --sync
 
 /// Brings a file or a folder to the disk. Returns errno, or 0.
 int synchronise(const std::string& name) {
@@ -134,6 +135,10 @@ void CheckpointFiles::require_settings(const std::string& name, const nlohmann::
                                      field_name(static_cast<RunSetting>(i)) +
                                      ": give the same arguments as then, or another folder to begin anew");
   }
+  const std::uint64_t sync = settings_[static_cast<std::size_t>(RunSetting::sync)];
+  if (about.contains(kSync) ? has(about, kSync, sync) : sync == 0) return;
+  throw gpusock::Error(EINVAL, "the checkpoint " + name + " is of a run with another " + field_name(RunSetting::sync) +
+                                   ": give the same arguments as then, or another folder to begin anew");
 }
 
 /// The error names the newest step before `step` from which the run can go on, if there is one.
@@ -178,6 +183,8 @@ Checkpoint CheckpointFiles::read(std::uint64_t step) const {
 void CheckpointFiles::write(const Checkpoint& checkpoint) const {
   nlohmann::json about = {{"rank", std::to_string(rank_)}, {"step", std::to_string(checkpoint.step)}};
   for (std::size_t i = 1; i < std::size(kSettings); ++i) about[kSettings[i]] = std::to_string(settings_[i]);
+  const std::uint64_t sync = settings_[static_cast<std::size_t>(RunSetting::sync)];
+  if (sync != 0) about[kSync] = std::to_string(sync);
   const safetensors::Numbers tensors[] = {{"", checkpoint.weights}, {"velocity.", checkpoint.states}};
   const std::string name = path(rank_, checkpoint.step), unfinished = name + ".unfinished";
   const auto require = [&](int error) {

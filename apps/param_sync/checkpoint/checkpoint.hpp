@@ -36,6 +36,9 @@ class CheckpointFiles {
   /// since a new run would overwrite them.
   std::uint64_t latest() const;
 
+  /// The steps of this rank's checkpoints, newest first.
+  std::vector<std::uint64_t> steps() const { return steps_of(rank_); }
+
   /// Also throws if the file is damaged (EBADMSG), or is of a run with other settings (EINVAL).
   Checkpoint read(std::uint64_t step) const;
 

@@ -480,11 +480,9 @@ std::string problem_of_pool(const Config& config, const SyncPlan& sync) {
 /// Says what does not go with --join; empty if nothing is.
 std::string problem_of_join(const Config& config, const Texts& texts) {
   if (config.join.empty()) return "";
-  const std::pair<const char*, bool> others[] = {{"--nodes", texts.nodes != 0},
-                                                 {"--rank", config.rank >= 0},
-                                                 {"--peers", !config.peers.empty()},
-                                                 {"--serial", config.serial},
-                                                 {"--in-process", config.in_process}};
+  const std::pair<const char*, bool> others[] = {
+      {"--nodes", texts.nodes != 0}, {"--rank", config.rank >= 0},        {"--peers", !config.peers.empty()},
+      {"--serial", config.serial},   {"--in-process", config.in_process}, {"--resume", !config.resume.empty()}};
   for (const auto& [option, given] : others) {
     if (given)
       return fmt::format("--join and {} exclude each other: the nodes that train say how many there are", option);
@@ -547,6 +545,18 @@ std::string problem_of_late_drops(const Config& config, const SyncPlan& sync) {
   return "";
 }
 
+/// Says what does not go with --sync and --checkpoint; empty if nothing is.
+std::string problem_of_store_checkpoints(const Config& config) {
+  if (config.sync.empty() || config.checkpoint_folder.empty()) return "";
+  if (config.sync != "bsp") return "--checkpoint needs --sync bsp, or no --sync: other nodes may be at other steps";
+  if (!config.codec.empty()) return "--codec and --checkpoint exclude each other: checkpoints hold no withheld changes";
+  if (config.device_pool_bytes != 0) return "--device-pool and --checkpoint exclude each other";
+  if (config.in_process && !config.resume.empty()) {
+    return "--in-process and --resume exclude each other with --sync: nodes put checkpoints together as processes";
+  }
+  return "";
+}
+
 /// Says what does not go with --sync; empty if nothing is.
 std::string problem_of_sync(const Config& config) {
   if (!config.delays.empty() && !config.serial && config.step_ms == 0) {
@@ -572,6 +582,7 @@ std::string problem_of_sync(const Config& config) {
   }
   if (const std::string problem = problem_of_pool(config, sync); !problem.empty()) return problem;
   if (const std::string problem = problem_of_replicas(config); !problem.empty()) return problem;
+  if (const std::string problem = problem_of_store_checkpoints(config); !problem.empty()) return problem;
   if (config.sync.empty()) return config.history_file.empty() ? "" : "--history needs --sync";
   const std::pair<const char*, bool> others[] = {{"--scheme", config.scheme != kDefaultScheme},
                                                  {"--fuse", config.fuse_bytes != 0},
@@ -579,7 +590,6 @@ std::string problem_of_sync(const Config& config) {
                                                  {"--budget", config.budget_bytes != 0},
                                                  {"--no-priority", !config.priority},
                                                  {"--no-overlap", !config.overlap},
-                                                 {"--checkpoint", !config.checkpoint_folder.empty()},
                                                  {"--trace", !config.trace_file.empty()}};
   for (const auto& [option, given] : others) {
     if (given) return fmt::format("--sync and {} exclude each other: give one of them", option);

@@ -362,8 +362,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, step
                                    step_waited_ns, step_times_ns, device_bytes, staged_bytes, step_copying_ns,
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
-                                   staleness_max, computed_batches, pushes, dropped_pushes, began_ns, lost, joined,
-                                   nodes_after, accuracies)
+                                   staleness_max, computed_batches, pushes, dropped_pushes, checkpoints,
+                                   checkpoint_stall_ns, began_ns, lost, joined, nodes_after, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);

@@ -69,11 +69,13 @@ struct NodeCounters {
   /// With --serial --sync, or --sync backup:B and coded:K: parts of steps' samples that all nodes, or this one, have
   /// computed.
   std::uint64_t computed_batches = 0;
-  std::uint64_t pushes = 0;          ///< likewise: pushes of the whole model that they have sent
-  std::uint64_t dropped_pushes = 0;  ///< with --serial and such a clock: those that were late
-  std::uint64_t began_ns = 0;        ///< the device's time of the first step's loss; alike on nodes of one machine
-  std::vector<LostNode> lost;        ///< with --replicas, in the order of losses; of a node that has joined, since then
-  std::vector<JoinedNode> joined;    ///< likewise
+  std::uint64_t pushes = 0;               ///< likewise: pushes of the whole model that they have sent
+  std::uint64_t dropped_pushes = 0;       ///< with --serial and such a clock: those that were late
+  std::uint64_t checkpoints = 0;          ///< that this node has written
+  std::uint64_t checkpoint_stall_ns = 0;  ///< how long steps have waited for them in all
+  std::uint64_t began_ns = 0;             ///< the device's time of the first step's loss; alike on nodes of one machine
+  std::vector<LostNode> lost;      ///< with --replicas, in the order of losses; of a node that has joined, since then
+  std::vector<JoinedNode> joined;  ///< likewise
   std::vector<NodesAfter> nodes_after;  ///< likewise: lost and joined nodes together, in order
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };

@@ -2,6 +2,7 @@
 
 #include "plan/held_views.hpp"
 #include "training/run_settings.hpp"
+#include "training/store_checkpoints.hpp"
 
 #include <fmt/format.h>
 
@@ -73,7 +74,12 @@ NodeRun::NodeRun(const Config& config, const Dataset& data, LossObserver observe
       tell_(std::move(tell)),
       observer_(survives() ? without_waiting() : std::move(observer)) {
   if (!config.join.empty()) return;
-  node_ = std::make_unique<Node>(own_part(config_, config_.rank), data_, observer_);
+  own_part(config_, config_.rank);
+  const bool resumes = !config_.sync.empty() && !config_.resume.empty();
+  if (resumes) {
+    if (auto checkpoint = find_checkpoint(config_, data_)) held_.push_back(std::move(*checkpoint));
+  }
+  node_ = std::make_unique<Node>(config_, data_, observer_, resumes ? &held_ : nullptr);
   if (survives()) membership_.emplace(config.rank);
 }
 
@@ -183,7 +189,7 @@ void NodeRun::end_view_if_asked(const Progress& now) {
 void NodeRun::go_on(const std::string& why) {
   const View begun = membership_->view();
   HeldTraining ended = node_->held();
-  ended.view = begun.number;
+  ended.view = begun.number + kCheckpointView;
   replace(nullptr);
   // A failure of the first step that no loss explains would come again.
   const bool has_steps = outline_of(ended).clock != 0;

@@ -1,5 +1,6 @@
 #include "training/node.hpp"
 
+#include "checkpoint/checkpoint.cuh"
 #include "training/collect.cuh"
 #include "training/node_impl.cuh"
 #include "training/queued.hpp"
@@ -42,7 +43,8 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       board(context, 1),
       losses(context, plan.steps),
       step_times_ns(context, plan.steps),
-      score(context, 1) {
+      score(context, 1),
+      image(context, config.checkpoint_folder.empty() ? 1 : 2 * std::size_t{plan.layout.parameters()}) {
   if (config.rank != 0 || config.publish.empty()) return;
   const std::uint64_t model_number = layout_of(config, shape_of(dataset).sample, 1).fingerprint();
   publisher.emplace(context, gpusock::Endpoint::parse(config.publish), memory.parameters, model_number);
@@ -84,7 +86,7 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
     // The first step is traced if any is, so that it has the most launches.
     if (step == first_step) queued.expect(context.stats().host_api_calls - calls);
     queued.add();
-    save(next);
+    save(next, report);
     if (next == plan.steps) take_leave();
     const std::uint64_t epochs = next / plan.steps_per_epoch - step / plan.steps_per_epoch;
     for (std::uint64_t ended = 0; ended < epochs; ++ended) evaluate(next, report);
@@ -104,6 +106,7 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
   }
   await_residents();
   check();
+  if (checkpoints) checkpoints->finish();
   report.train_s = seconds_since(start);
   report.host_api_calls = context.stats().host_api_calls - calls_before;
   finish_common(report);
@@ -125,6 +128,24 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
   if (config.rank != 0) return;
   report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
   report.test_loss = score[0].loss / static_cast<double>(test.visits());
+}
+
+/// No node ends the next step meanwhile: it needs this node. The training goes on when the weights are copied, while
+/// they are written.
+void Node::Impl::save(std::uint64_t steps, NodeReport& report) {
+  if (!checkpoints || steps % config.checkpoint_steps != 0 || steps >= plan.steps) return;
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), version_after(steps));
+  compute.synchronize();
+  check();
+  const auto start = SteadyClock::now();
+  checkpoints->begin(checkpoint(steps));
+  ++report.checkpoints;
+  report.checkpoint_stall_ns += static_cast<std::uint64_t>(1e9 * seconds_since(start));
+}
+
+void Node::Impl::copy_to_image(const float* weights, const float* states) {
+  const std::size_t floats = memory.parameters;
+  gpusock::launch(context, model.shape(16), copy_state, weights, floats, states, floats, image.data());
 }
 
 void Node::Impl::publish(std::uint64_t steps) {

@@ -3,6 +3,7 @@
 /// SchemeNode and StoreNode add how ranks exchange gradients and weights.
 
 #include "arithmetic/model.hpp"
+#include "checkpoint/writer.hpp"
 #include "param_sync/executor/handover.cuh"
 #include "plan/plan.hpp"
 #include "publishing/publisher.hpp"
@@ -43,8 +44,8 @@ struct Node::Impl {
   /// The step to launch after one that was launched. It waits for the device if that decides which one it is: then some
   /// steps are left out, as other nodes have made them without this one.
   virtual std::uint64_t step_after(std::uint64_t step) { return step + 1; }
-  /// Writes a checkpoint if one is due after so many steps.
-  virtual void save(std::uint64_t /*steps*/) {}
+  /// Returns what a checkpoint has after so many steps. The device has all weights of them, and computes nothing.
+  virtual Checkpoint checkpoint(std::uint64_t /*steps*/) { return {}; }
   /// Waits until no other node needs this one any more, after the last step: the evaluation that follows may take long.
   virtual void take_leave() {}
   /// Waits until the resident kernels have ended, after the last step, and takes leave of the other nodes.
@@ -92,8 +93,12 @@ struct Node::Impl {
   gpusock::Mapped<std::uint64_t> step_times_ns;  // when each step's loss was computed
   gpusock::Mapped<Score> score;
   std::optional<Publisher> publisher;  ///< of rank 0, with --publish
+  gpusock::Mapped<float> image;        ///< copy_state() writes it: weights, and what the optimizer keeps of them
+  std::optional<CheckpointWriter> checkpoints;  ///< with --checkpoint
 
  protected:
+  /// Copies the weights, and states in the order of weights, to `image`.
+  void copy_to_image(const float* weights, const float* states);
   /// Calls `call` with the layer as a NodeLayer, which kernels take. `exchange`: the exchange that brings its weights.
   template <class Call>
   void with_layer(int layer, int exchange, Call call) const {
@@ -109,6 +114,8 @@ struct Node::Impl {
   /// Adds losses, times and counters that all nodes have.
   void finish_common(NodeReport& report) const;
   void evaluate(std::uint64_t step, NodeReport& report);
+  /// Begins to write a checkpoint if one is due after so many steps.
+  void save(std::uint64_t steps, NodeReport& report);
   /// Publishes the weights after so many steps, if they are to be published.
   void publish(std::uint64_t steps);
   Progress progress_since(std::chrono::steady_clock::time_point start) const;

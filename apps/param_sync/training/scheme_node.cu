@@ -80,12 +80,11 @@ SchemeNode::SchemeNode(const Config& run, const Dataset& dataset, LossObserver l
       ending(context, 1),
       heard(context, static_cast<std::size_t>(run.nodes)),
       said(context, 1),
-      image(context, config.checkpoint_folder.empty() ? 1 : memory.weights.size() + memory.states.size()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.size(), plan.layout.size()))) {
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = {};
   if (!config.checkpoint_folder.empty()) {
-    checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings());
+    checkpoints.emplace(CheckpointFiles(config.checkpoint_folder, config.rank, plan.layout, settings()));
     if (!config.resume.empty()) resume();
   }
   prepare_residents();
@@ -129,9 +128,9 @@ RunSettings SchemeNode::settings() const { return run_settings(config, data, pla
 
 /// Reads a checkpoint, if there is one. Must be called before any kernel runs.
 void SchemeNode::resume() {
-  const std::uint64_t step = config.resume == "latest" ? checkpoints->latest() : std::stoull(config.resume);
+  const std::uint64_t step = config.resume == "latest" ? checkpoints->files().latest() : std::stoull(config.resume);
   if (step == 0) return;
-  const Checkpoint checkpoint = checkpoints->read(step);
+  const Checkpoint checkpoint = checkpoints->files().read(step);
   memory.weights.copy_in(checkpoint.weights);
   memory.states.copy_in(checkpoint.states);
   first_step = step;

@@ -4,7 +4,6 @@
 /// launches the kernels of a step.
 
 #include "arithmetic/shared_numbers.hpp"
-#include "checkpoint/checkpoint.hpp"
 #include "param_sync/executor/executor.hpp"
 #include "plan/exchange_plan.hpp"
 #include "training/factor_layers.cuh"
@@ -30,7 +29,7 @@ class SchemeNode final : public Node::Impl {
   void request_stop() noexcept override;
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
-  void save(std::uint64_t steps) override;
+  Checkpoint checkpoint(std::uint64_t steps) override;
   void await_residents() override;
   void check() override;
   void finish(NodeReport& report) override;
@@ -55,7 +54,6 @@ class SchemeNode final : public Node::Impl {
   gpusock::Endpoint address_of(int rank) const;
   std::string end_kernels() noexcept;
 
-  std::optional<CheckpointFiles> checkpoints;
   std::vector<gpusock::Endpoint> addresses;  ///< by rank
   // A node has three streams: compute, this one and the lanes' one. On a GPU a process has at most 32 for all of its
   // nodes.
@@ -70,9 +68,8 @@ class SchemeNode final : public Node::Impl {
   gpusock::Mapped<Heard> heard;                  ///< by rank: what this node has heard of that node's end
   gpusock::Mapped<std::uint64_t> said;           ///< not 0 once tell_word() has told the peers
   std::mutex saying;
-  bool last_said = false;        ///< true once the last word is said, or is being said; `saying` guards it
-  gpusock::Mapped<float> image;  ///< copy_state() writes it, if there are checkpoints
-  std::uint64_t traced_steps;    ///< how many of this run's first steps are traced
+  bool last_said = false;      ///< true once the last word is said, or is being said; `saying` guards it
+  std::uint64_t traced_steps;  ///< how many of this run's first steps are traced
   gpusock::DeviceBuffer<std::uint64_t> marks;
 };
 

@@ -1,5 +1,4 @@
-// What the host launches: the kernels of a step, and of a checkpoint.
-#include "checkpoint/checkpoint.cuh"
+// What the host launches: the kernels of a step.
 #include "training/exchange.cuh"
 #include "training/scheme_node.cuh"
 #include "training/step.cuh"
@@ -110,17 +109,12 @@ void SchemeNode::launch_factors(std::uint64_t step, const std::function<void()>&
   }
 }
 
-/// Waits for the step's weights. No node ends the next step meanwhile: it needs this node.
-void SchemeNode::save(std::uint64_t step) {
-  if (!checkpoints || step % config.checkpoint_steps != 0 || step >= plan.steps) return;
-  const std::size_t parameters = memory.weights.size(), states = memory.states.size();
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), parameters, memory.states.data(), states,
-                  image.data());
+Checkpoint SchemeNode::checkpoint(std::uint64_t steps) {
+  copy_to_image(memory.weights.data(), memory.states.data());
   compute.synchronize();
   check();
-  const float* values = image.data();
-  checkpoints->write({step, {values, values + parameters}, {values + parameters, values + parameters + states}});
+  const float *const begin = image.data(), *const middle = begin + memory.parameters;
+  return {steps, {begin, middle}, {middle, middle + memory.parameters}};
 }
 
 }  // namespace param_sync

@@ -1,8 +1,10 @@
 #include "training/store_node.cuh"
 
+#include "checkpoint/checkpoint.cuh"
 #include "plan/exchange_plan.hpp"
 #include "training/pace.cuh"
 #include "training/run_settings.hpp"
+#include "training/store_checkpoints.hpp"
 #include "training/step.cuh"
 
 #include <algorithm>
@@ -43,6 +45,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
     : Impl(run, dataset, std::move(loss_observer)),
       before(what_is_left),
       group(context, run.rank, run.nodes, group_options(run)),
+      own_states(context, run.checkpoint_folder.empty() ? 1 : plan.layout.parameters()),
       average(context, plan.sync.local_steps == 0 ? 1 : plan.layout.parameters()),
       changes(context, plan.sync.by_layer ? plan.layout.parameters() : 1),
       words(context, plan.layout.layers.size()),
@@ -66,6 +69,7 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
   }
   blocks.copy_in(of_layers);
   if (plan.pool) pool.emplace(context, plan);
+  if (!config.checkpoint_folder.empty()) checkpoints.emplace(checkpoint_files(config, data));
 }
 
 /// The point at which this node is to end, counted in exchanges of this run.
@@ -178,10 +182,29 @@ void StoreNode::go_on() {
   gpusock::Mapped<HeldOutline> outlines(context, static_cast<std::size_t>(config.nodes));
   outlines[static_cast<std::size_t>(config.rank)] = outline_of(*before);
   exchange_words(outlines);
+  compare_checkpoints({outlines.data(), outlines.size()});
   const std::vector<ChosenView> views = choose_views({outlines.data(), outlines.size()});
+  if (views.empty() && !config.resume.empty()) return make_store(initial_weights(plan.layout, config.seed), {});
   if (views.empty()) fail_with("all nodes are lost that were there before these have joined: nobody has the weights");
   for (const ChosenView& view : views) {
     if (go_on_from(view, &view == &views.back())) return;
+  }
+}
+
+/// Throws NodeFailure if nodes would go on from checkpoints of different steps.
+void StoreNode::compare_checkpoints(std::span<const HeldOutline> of_nodes) {
+  const HeldView* first = nullptr;
+  for (const HeldOutline& node : of_nodes) {
+    for (const HeldView& view : node.views) {
+      if (view.view != kCheckpointView) continue;
+      if (first == nullptr) first = &view;
+      if (view.first_step == first->first_step && view.nodes == first->nodes) continue;
+      const auto said = [](const HeldView& of) {
+        return "step " + std::to_string(of.first_step) + " of " + std::to_string(of.nodes) + " nodes";
+      };
+      fail_with("nodes have different checkpoints, of " + said(*first) + " and of " + said(view) +
+                ": give --resume STEP, with a step that all have");
+    }
   }
 }
 
@@ -202,9 +225,14 @@ bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
       left = recover(group, context, floats, own_part, ns_of(config.timeout_s));
     } catch (const gpusock::Error& error) {
       some_are_missing = error.code().value() == ENODATA;
-      if (!some_are_missing || is_last) throw;
+      if (!some_are_missing || (is_last && chosen.view != kCheckpointView)) throw;
     }
   });
+  if (some_are_missing && is_last && chosen.view == kCheckpointView) {
+    fail_with("the checkpoint of step " + std::to_string(chosen.first_step) + " was written by " +
+              std::to_string(chosen.nodes) +
+              " nodes, and the files of some of them are not here: give --resume STEP, with an older step");
+  }
   if (some_are_missing) return false;
   static_assert(Sgd::kStateFloats == 1);  // so a range of states is one of weights
   std::vector<float> weights(memory.parameters), states(memory.parameters);
@@ -250,7 +278,9 @@ HeldTraining StoreNode::held() {
 
 /// Throws NodeFailure if another rank was started with other settings.
 void StoreNode::compare_settings() {
-  const RunSettings own = run_settings(config, data, plan, make_exchange_plan(config, plan.layout), first_step);
+  // A node with --resume tells the others what it has, and has to know that they do so, too.
+  const std::uint64_t first = before == nullptr ? first_step : 1;
+  const RunSettings own = run_settings(config, data, plan, make_exchange_plan(config, plan.layout), first);
   const auto of_rank = [&](int rank) { return compared.data() + kSettingWords * static_cast<std::size_t>(rank); };
   std::memcpy(of_rank(config.rank), own.data(), sizeof own);
   of_group([&] {
@@ -392,6 +422,22 @@ std::uint64_t StoreNode::step_after(std::uint64_t step) {
   }
   left_out += next - (step + 1);
   return next;
+}
+
+/// What the owner of a range keeps changes only when all nodes have pushed for the next step.
+Checkpoint StoreNode::checkpoint(std::uint64_t steps) {
+  for (std::size_t range = 0; range < ranges.size(); ++range) {
+    const std::size_t begin = ranges[range].parameters.begin, floats = ranges[range].parameters.size();
+    const float* const states = store->states(range);
+    if (states != nullptr)
+      gpusock::launch(context, model.shape(4), copy_floats, states, floats, own_states.data() + begin);
+  }
+  copy_to_image(memory.weights_of(version_after(steps)), own_states.data());
+  compute.synchronize();
+  check();
+  if (checkpoints->files().steps().size() > 1) remove_other_checkpoints(config);
+  const float *const begin = image.data(), *const middle = begin + memory.parameters;
+  return {steps, {begin, middle}, {middle, middle + memory.parameters}};
 }
 
 /// Takes the averages that come before the next step. After the last step these are all.

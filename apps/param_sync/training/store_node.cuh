@@ -39,6 +39,7 @@ class StoreNode final : public Node::Impl {
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
   std::uint64_t step_after(std::uint64_t step) override;
+  Checkpoint checkpoint(std::uint64_t steps) override;
   void take_leave() override;
   void await_residents() override {}
   void check() override;
@@ -52,6 +53,7 @@ class StoreNode final : public Node::Impl {
   void compare_settings();
   void make_store(const std::vector<float>& weights, const std::vector<float>& states);
   void go_on();
+  void compare_checkpoints(std::span<const HeldOutline> of_nodes);
   bool go_on_from(const ChosenView& chosen, bool is_last);
   template <class T>
   void exchange_words(gpusock::Mapped<T>& all);
@@ -81,6 +83,7 @@ class StoreNode final : public Node::Impl {
   std::vector<StoreRange> ranges = store_ranges(plan.layout, config.nodes);
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
+  gpusock::DeviceBuffer<float> own_states;               ///< with --checkpoint: of this node's ranges, others are 0
   gpusock::DeviceBuffer<float> average;                  ///< the weights that a node sets out from, if it trains alone
   gpusock::DeviceBuffer<float> changes;                  ///< what is pushed, if local steps go on beside it
   gpusock::DeviceBuffer<executor::ExchangeWords> words;  ///< by layer
