@@ -240,7 +240,7 @@ class Survival(Runs):
 
     @needs_processes
     def test_nodes_with_other_settings_and_strangers_do_not_join(self):
-        cluster = self.begin(2)
+        cluster = self.begin(2, "--step-ms", 3)  # so that it lasts until all of them have asked
         for other, named in ((("--seed", 7), "--seed: 1 there, 7 here"), (("--replicas", 3), "--replicas"), (("--epochs", 3), "--epochs"), (("--link", "tcp"), "--link")):
             status, _, err = self.end(self.join(cluster, *other))
             self.assertEqual(status, 1)
