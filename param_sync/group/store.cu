@@ -64,8 +64,10 @@ std::uint64_t hash_of(std::span<const std::vector<float>> initial, std::span<con
   hash = fnv1a(&clock, sizeof clock, hash);
   if (const Ssp* const ssp = std::get_if<Ssp>(&options.clock))
     hash = fnv1a(&ssp->staleness, sizeof ssp->staleness, hash);
-  if (const Backup* const backup = std::get_if<Backup>(&options.clock))
+  if (const Backup* const backup = std::get_if<Backup>(&options.clock)) {
     hash = fnv1a(&backup->backups, sizeof backup->backups, hash);
+    hash = fnv1a(&backup->grace_ns, sizeof backup->grace_ns, hash);
+  }
   if (const Coded* const coded = std::get_if<Coded>(&options.clock))
     hash = fnv1a(&coded->stragglers, sizeof coded->stragglers, hash);
   const float of_late[] = {options.correction.compensation, static_cast<float>(options.correction.divides_by_lag)};
@@ -232,6 +234,7 @@ struct Store::Impl {
         key_numbers(group.context, 2 * keys_of_call() + store::KeyOwners::kThreadsMax),
         first_keys(group.context, ranks() + 1),
         received(group.context, ranges.size() * ranks()),
+        enough_ns(group.context, ranges.size()),
         contained(group.context, ranges.size() * ranks()),
         read_of_others(group.context, ranges.size() * ranks()),
         replicated(group.context, ranges.size() * ranks()),
@@ -484,6 +487,7 @@ struct Store::Impl {
     made.lists = lists.data();
     made.ranges = owned.data();
     made.received = received.data();
+    made.enough_ns = enough_ns.data();
     made.contained = contained.data();
     made.read_of_others = read_of_others.data();
     made.correction = options.correction;
@@ -614,7 +618,7 @@ struct Store::Impl {
   gpusock::DeviceBuffer<std::uint64_t> first_keys;   // likewise
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> key_cells;
   std::optional<gpusock::DeviceBuffer<std::uint32_t>> key_rows;
-  gpusock::DeviceBuffer<std::uint64_t> received, contained, read_of_others;
+  gpusock::DeviceBuffer<std::uint64_t> received, enough_ns, contained, read_of_others;
   gpusock::DeviceBuffer<std::uint64_t> replicated;  // by range and rank
   gpusock::DeviceBuffer<store::Replica> replicas;   // by range; the worker's
   gpusock::DeviceBuffer<std::uint32_t> lost;        // by rank, and how many

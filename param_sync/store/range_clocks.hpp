@@ -50,6 +50,14 @@ struct RangeClocks {
   /// Likewise: which pushes are summed now, or 0.
   GPUSOCK_FN std::uint64_t summed() const { return clock.summed(come(), ranks); }
 
+  /// Likewise: true if there is none to wait for. `lost`: by rank, not 0 if it is lost.
+  GPUSOCK_FN bool all_have_come(const std::uint32_t* lost) const {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (received[rank] <= contained[rank] && lost[rank] == 0) return false;
+    }
+    return true;
+  }
+
   /// Notes that a push of a rank has come as a whole. Returns true if all ranks' pushes of one clock are to be applied
   /// together now, and then noted by apply_all().
   GPUSOCK_FN bool end_push(int rank) const {

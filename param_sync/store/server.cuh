@@ -78,17 +78,18 @@ struct Server {
   WireFormat pull_format = WireFormat::float32;
   Clock clock;  ///< says when pushes are applied, and which version a read needs
   Connection* connections = nullptr;
-  RowList* lists = nullptr;                   ///< by range and rank
-  const OwnedRange* ranges = nullptr;         ///< by range; those of other owners have no weights
-  std::uint64_t* received = nullptr;          ///< by range and rank: how many of its pushes have come
-  std::uint64_t* contained = nullptr;         ///< by range and rank: how many of its pushes the weights contain
-  std::uint32_t* lost = nullptr;              ///< by rank: 0, or a number that is larger for a later loss
-  std::uint32_t* losses = nullptr;            ///< how many ranks are lost
-  std::uint64_t* read_of_others = nullptr;    ///< by range and rank: how many pushes of others it has read
-  Correction correction;                      ///< of pushes that are applied by themselves
-  std::int32_t rank = 0;                      ///< this rank
-  Replicas replicas;                          ///< which ranks keep replicas of its ranges
-  std::uint64_t* replicated = nullptr;        ///< by range and rank: the version of its replica
+  RowList* lists = nullptr;                 ///< by range and rank
+  const OwnedRange* ranges = nullptr;       ///< by range; those of other owners have no weights
+  std::uint64_t* received = nullptr;        ///< by range and rank: how many of its pushes have come
+  std::uint64_t* contained = nullptr;       ///< by range and rank: how many of its pushes the weights contain
+  std::uint64_t* enough_ns = nullptr;       ///< by range: since when enough pushes have come for the next version, or 0
+  std::uint32_t* lost = nullptr;            ///< by rank: 0, or a number that is larger for a later loss
+  std::uint32_t* losses = nullptr;          ///< how many ranks are lost
+  std::uint64_t* read_of_others = nullptr;  ///< by range and rank: how many pushes of others it has read
+  Correction correction;                    ///< of pushes that are applied by themselves
+  std::int32_t rank = 0;                    ///< this rank
+  Replicas replicas;                        ///< which ranks keep replicas of its ranges
+  std::uint64_t* replicated = nullptr;      ///< by range and rank: the version of its replica
   const gpusock::Socket* words_to = nullptr;  ///< as Worker's
   std::uint64_t* spoken = nullptr;            ///< likewise
   std::uint64_t* stop = nullptr;              ///< mapped: the host ends the server
@@ -119,11 +120,13 @@ class ServerLoop {
   /// Waits until there is something to do, and does it. Returns false if the context ends.
   __device__ bool turn() {
     __shared__ gpusock::PollEvent events[kEvents];
-    const int count = s_.net.wait(block_, s_.set, events, kEvents);
+    const int count = s_.clock.grace() == 0 ? s_.net.wait(block_, s_.set, events, kEvents)
+                                            : s_.net.wait(block_, s_.set, events, kEvents, end_of_grace());
     if (count < 0) return false;
     for (int i = 0; i < count; ++i) {
       if ((events[i].events & gpusock::kPollWake) == 0) serve(static_cast<int>(events[i].tag));
     }
+    if (s_.clock.grace() != 0) end_graces();
     while (some_left_) answer_after_loss();
     __syncthreads();  // all have read the events before the next ones come
     return true;
@@ -185,6 +188,42 @@ class ServerLoop {
         return leave(index);  // of these only the end is watched
       case Phase::gone:
         return;
+    }
+  }
+
+  /// True if enough pushes have come for the next version of a range, and it still waits for the others. One thread.
+  __device__ bool is_in_grace(unsigned range) const {
+    const std::uint64_t grace_ns = s_.clock.grace();
+    if (grace_ns == 0 || clocks(range).all_have_come(s_.lost)) return false;
+    const std::uint64_t now_ns = gpusock::clock_ns();
+    if (s_.enough_ns[range] == 0) s_.enough_ns[range] = now_ns;
+    return now_ns < s_.enough_ns[range] + grace_ns;
+  }
+
+  /// When a version is not to wait any longer.
+  __device__ gpusock::Deadline end_of_grace() const {
+    __shared__ std::uint64_t until_ns;
+    change([&] {
+      until_ns = 0;
+      for (unsigned range = 0; range < s_.range_count; ++range) {
+        if (s_.enough_ns[range] == 0) continue;
+        const std::uint64_t end_ns = s_.enough_ns[range] + s_.clock.grace();
+        until_ns = until_ns == 0 ? end_ns : min(until_ns, end_ns);
+      }
+    });
+    if (until_ns == 0) return gpusock::Deadline::by_default();
+    const std::uint64_t now_ns = gpusock::clock_ns();
+    return gpusock::Deadline::after_ns(now_ns < until_ns ? until_ns - now_ns : 0);
+  }
+
+  /// Ends versions that do not wait any longer.
+  __device__ __noinline__ void end_graces() {
+    for (unsigned range = 0; range < s_.range_count; ++range) {
+      __shared__ bool ends;
+      change([&] { ends = s_.enough_ns[range] != 0 && !is_in_grace(range); });
+      if (!ends) continue;
+      apply_all(range);
+      answer_all(range);
     }
   }
 
@@ -517,7 +556,7 @@ class ServerLoop {
     const unsigned range = at(index).request.range;
     __shared__ bool applies;
     change([&] {
-      applies = clocks(range).end_push(at(index).rank);
+      applies = clocks(range).end_push(at(index).rank) && !is_in_grace(range);
       at(index).phase = Phase::idle;
     });
     if (words_of_push(at(index).request) == 0) watch(index, gpusock::kPollIn);
@@ -547,7 +586,10 @@ class ServerLoop {
         update_.apply(sum, owned.states.of(i), owned.weights[i]);
       });
     }
-    change([&] { clocks(range).apply_all(); });
+    change([&] {
+      clocks(range).apply_all();
+      s_.enough_ns[range] = 0;
+    });
     for (int i = 0; i < s_.connection_count; ++i) {
       if (at(i).phase != Phase::held || at(i).request.range != range) continue;
       change([&] { at(i).phase = Phase::pushing; });
@@ -583,7 +625,7 @@ class ServerLoop {
 
   /// Applies the sum of some ranks' pushes: bits of `summed` by rank.
   __device__ void apply_some(const OwnedRange& owned, std::uint64_t summed) const {
-    const float scale = s_.clock.scale(s_.ranks);
+    const float scale = s_.clock.scale(summed, s_.ranks);
     for_own_share(owned.floats, [&](std::uint64_t i) {
       update_.apply(scale * sum_of(summed, owned.pushed + i, owned.floats), owned.states.of(i), owned.weights[i]);
     });

@@ -258,18 +258,15 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text(
           "--sync", config.sync,
           "Through a store, in which no node waits longer than its clock asks: bsp, ssp:S (weights miss at most S "
-          "pushes of each other node), async, backup:B (a step ends with the first gradients of all nodes but B; a "
-          "node "
-          "that is late leaves out the steps that it has missed), coded:K (likewise: groups of K + 1 nodes compute the "
-          "same samples, and a "
-          "step ends with the first gradients of each group), downpour:PUSH,PULL (pushes and pulls after so many "
-          "steps), slots:M "
-          "(after a step M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass "
-          "weights on, up to D times, and each time they are a step older), both with a smaller --momentum; or "
-          "every:X, in which nodes average their "
-          "weights after X steps, or "
-          "streaming:X,T, in "
-          "which they do so layer by layer, and go on for T steps meanwhile (docs/stores.md)")
+          "pushes of each other node), async, backup:B (a step ends with the first gradients of all nodes but B; with "
+          "backup:B,MS also with those that come so many ms later; a late node leaves out the steps that it has "
+          "missed), coded:K (likewise: groups of K + 1 nodes compute the same samples, and a step ends with the first "
+          "gradients of each group), downpour:PUSH,PULL (pushes and pulls after so many steps), slots:M (after a step "
+          "M nodes push and pull, by turns), pipeline:D (weights are D steps old) or tree:D (nodes pass weights on, up "
+          "to D times, and each time they are a step older), both with a smaller --momentum; or every:X, in which "
+          "nodes "
+          "average their weights after X steps, or streaming:X,T, in which they do so layer by layer, and go on for T "
+          "steps meanwhile (docs/stores.md)")
       .shown_default("by --scheme, bulk-synchronous")
       .check(sync_problem);
   arguments

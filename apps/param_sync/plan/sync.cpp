@@ -117,18 +117,16 @@ SyncPlan sync_of(std::string_view text) {
   throw gpusock::Error::with_cause(
       EINVAL,
       "'" + std::string(text) +
-          "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, "
-          "backup:B (a step ends with the gradients of all nodes but B), coded:K (nodes of a group of K + 1 compute "
-          "the "
-          "same, and a step ends with one of each group), "
-          "downpour:PUSH,PULL (a node pushes its change after PUSH steps, and pulls weights after PULL steps, a "
-          "multiple of PUSH), slots:M (after a step M nodes push their changes and pull weights, by turns), pipeline:D "
-          "(weights are D steps old, from 1 to " +
+          "' is none of bsp, ssp:S (weights miss at most S pushes of each node), async, backup:B (a step ends with the "
+          "gradients of all nodes but B; backup:B,MS: and with those that come in so many ms after them), coded:K "
+          "(nodes of a group of K + 1 compute the same, and a step ends with one of each group), downpour:PUSH,PULL (a "
+          "node pushes its change after PUSH steps, and pulls weights after PULL steps, a multiple of PUSH), slots:M "
+          "(after a step M nodes push their changes and pull weights, by turns), pipeline:D (weights are D steps old, "
+          "from 1 to " +
           std::to_string(SyncPlan::kDepthMax) +
           "), tree:D (likewise, as nodes pass them on by trees of at most D levels), every:X (nodes average their "
-          "weights after X steps), and "
-          "streaming:X,T (each layer after X steps of its own, and nodes take the "
-          "average T steps later, less than X)");
+          "weights after X steps), and streaming:X,T (each layer after X steps of its own, and nodes take the average "
+          "T steps later, less than X)");
 }
 
 }  // namespace param_sync

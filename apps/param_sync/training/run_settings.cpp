@@ -25,7 +25,7 @@ std::uint64_t code_of(const Plan& plan) {
   const SyncPlan& sync = plan.sync;
   std::uint64_t of_clock = 0;
   if (const Ssp* const ssp = std::get_if<Ssp>(&sync.clock)) of_clock = ssp->staleness;
-  if (const Backup* const backup = std::get_if<Backup>(&sync.clock)) of_clock = backup->backups;
+  if (const Backup* const backup = std::get_if<Backup>(&sync.clock)) of_clock = backup->backups | backup->grace_ns << 8;
   if (const Coded* const coded = std::get_if<Coded>(&sync.clock)) of_clock = coded->stragglers;
   const std::uint64_t parts[] = {sync.clock.index(), of_clock,        sync.local_steps, sync.pull_every,
                                  sync.depth,         sync.tree_depth, sync.slots.count, sync.by_layer ? 1u : 0u,

@@ -130,7 +130,7 @@ class SerialStore final : public SerialRun {
       const auto [time, rank] = events_.top();
       events_.pop();
       now_ = time;
-      end_step(rank);
+      rank == kGraceEnds ? end_grace() : end_step(rank);
     }
     times_ns_.push_back(static_cast<std::uint64_t>(now_ * 1e9));
   }
@@ -207,7 +207,8 @@ class SerialStore final : public SerialRun {
 
     RankLayer of(int rank) const { return {rank, layer}; }
   };
-  using Event = std::pair<double, int>;  ///< when a rank's step ends
+  using Event = std::pair<double, int>;  ///< when a rank's step ends, or kGraceEnds
+  static constexpr int kGraceEnds = -1;
 
   std::uint32_t parameters() const { return plan_.layout.parameters(); }
   std::size_t of_ranks(std::uint64_t copies) const {
@@ -403,13 +404,7 @@ class SerialStore final : public SerialRun {
     }
     if constexpr (Clock::kDropsLate) {
       part.clocks.begin_push(rank, at(rank).steps - 1);
-      if (!part.clocks.end_push(rank)) return;
-      summed_.push_back(part.clocks.summed());
-      model_.launch(apply_sum_of, plan_.owners, summed_.back(), part.clocks.clock.scale(config_.nodes), part.count,
-                    gradients(0, 0), std::size_t{parameters()}, UpdateStates{states_.data(), parameters()},
-                    weights_.data());
-      ++part.version;
-      part.clocks.apply_all();
+      if (part.clocks.end_push(rank) && !is_in_grace(part)) apply_some(part);
     } else if constexpr (Clock::kInRankOrder) {
       if (!part.clocks.end_push(rank)) return;
       float* const next = version(part.version + 1) + part.begin;
@@ -428,6 +423,33 @@ class SerialStore final : public SerialRun {
                     squares_.data() + part.begin, states.from(part.begin), weights_.data() + part.begin);
       part.clocks.end_push(rank);
     }
+  }
+
+  /// True if enough pushes have come for the next version, and it still waits for the others.
+  bool is_in_grace(Part& part) {
+    const double grace = static_cast<double>(part.clocks.clock.grace()) * 1e-9;
+    const std::vector<std::uint32_t> none_is_lost(ranks_.size());
+    if (grace == 0 || part.clocks.all_have_come(none_is_lost.data())) return false;
+    if (grace_until_ == 0) events_.emplace(grace_until_ = now_ + grace, kGraceEnds);
+    return now_ < grace_until_;
+  }
+
+  /// The version that was to end now may have ended earlier.
+  void end_grace() {
+    if (grace_until_ == 0 || now_ < grace_until_) return;
+    apply_some(parts_[0]);
+    push_all();
+  }
+
+  /// Applies the sum of the pushes that have come.
+  void apply_some(Part& part) {
+    grace_until_ = 0;
+    summed_.push_back(part.clocks.summed());
+    model_.launch(apply_sum_of, plan_.owners, summed_.back(), part.clocks.clock.scale(summed_.back(), config_.nodes),
+                  part.count, gradients(0, 0), std::size_t{parameters()}, UpdateStates{states_.data(), parameters()},
+                  weights_.data());
+    ++part.version;
+    part.clocks.apply_all();
   }
 
   static constexpr std::size_t kLagsMax = 64;
@@ -452,6 +474,7 @@ class SerialStore final : public SerialRun {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::pair<int, std::uint64_t>> computed_;  ///< ranks and their steps, in the order in which these ended
   std::vector<std::uint64_t> summed_;                    ///< with a clock that is kDropsLate: by step, whose gradients
+  double grace_until_ = 0;                               ///< likewise: when a version ends that has enough; 0: none has
   std::uint64_t pushes_ = 0;                             ///< of the first part
   std::uint64_t dropped_ = 0;                            ///< those that were late
   std::vector<std::uint64_t> times_ns_;                  ///< by step: when all ranks together had computed so many

@@ -8,12 +8,14 @@
 
 namespace param_sync {
 
-/// A version ends with the first pushes of all ranks but `backups`. They are summed in the order of ranks, and the sum
-/// is scaled by how many ranks there are for each push of it. A push that comes later is late: its owner drops it.
+/// A version ends with the first pushes of all ranks but `backups`, and those that come within the grace after them.
+/// They are summed in the order of ranks, and the sum is scaled by how many ranks there are for each push of it. A push
+/// that comes later is late: its owner drops it.
 struct Backup {
   static constexpr bool kInRankOrder = true;  ///< see Bsp
   static constexpr bool kDropsLate = true;    ///< see Bsp
   std::uint64_t backups = 1;                  ///< for so many pushes a version does not wait; less than the ranks
+  std::uint64_t grace_ns = 0;                 ///< but for so long
 
   /// See Bsp. Reads are as those of Bsp: `contained` counts versions, and `clock` too.
   GPUSOCK_FN bool suffices(std::uint64_t contained, [[maybe_unused]] bool own, std::uint64_t clock) const {
@@ -26,9 +28,11 @@ struct Backup {
     for (int rank = 0; rank < ranks; ++rank) count += come >> rank & 1;
     return count != 0 && count + backups >= static_cast<std::uint64_t>(ranks) ? come : 0;
   }
-  /// What a sum is multiplied by.
-  GPUSOCK_FN float scale(int ranks) const {
-    return static_cast<float>(ranks) / static_cast<float>(static_cast<std::uint64_t>(ranks) - backups);
+  /// What a sum of the ranks that have a bit in `summed` is multiplied by.
+  GPUSOCK_FN float scale(std::uint64_t summed, int ranks) const {
+    std::uint64_t count = 0;
+    for (int rank = 0; rank < ranks; ++rank) count += summed >> rank & 1;
+    return static_cast<float>(ranks) / static_cast<float>(count);
   }
 };
 

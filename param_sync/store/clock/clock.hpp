@@ -45,17 +45,25 @@ inline std::string problem_of(const AnyClock& clock, int ranks) {
   return "";
 }
 
-/// Returns a clock by its text: "bsp", "ssp:S" with S from 0 to 2^32 ("ssp:0" is bsp), "async", "backup:B" or "coded:K"
-/// with numbers from 0 to 63 (with 0 both are bsp). Throws gpusock::Error (EINVAL).
+/// Returns a clock by its text: "bsp", "ssp:S" with S from 0 to 2^32 ("ssp:0" is bsp), "async", "backup:B",
+/// "backup:B,MS" with a grace of up to 10^9 ms, or "coded:K" with numbers from 0 to 63 (with 0 both are bsp). Throws
+/// gpusock::Error (EINVAL).
 inline AnyClock clock_of(std::string_view text) {
-  constexpr std::uint64_t kStalenessMax = std::uint64_t{1} << 32, kRanksMax = 64;
-  const auto number_after = [&](std::string_view name, std::uint64_t most) -> std::optional<std::uint64_t> {
+  constexpr std::uint64_t kStalenessMax = std::uint64_t{1} << 32, kRanksMax = 64, kGraceMaxMs = 1'000'000'000;
+  const auto number_of = [](std::string_view all, std::uint64_t most) -> std::optional<std::uint64_t> {
     std::uint64_t number = 0;
-    const char* const end = text.data() + text.size();
-    if (!text.starts_with(name)) return std::nullopt;
-    const auto read = std::from_chars(text.data() + name.size(), end, number);
-    if (read.ec != std::errc() || read.ptr != end || number > most) return std::nullopt;
+    const auto read = std::from_chars(all.data(), all.data() + all.size(), number);
+    if (read.ec != std::errc() || read.ptr != all.data() + all.size() || number > most) return std::nullopt;
     return number;
+  };
+  std::optional<std::uint64_t> grace_ms = 0;
+  std::string_view without_grace = text;
+  if (const std::size_t comma = text.find(','); text.starts_with("backup:") && comma != text.npos) {
+    grace_ms = number_of(text.substr(comma + 1), kGraceMaxMs);
+    if (grace_ms) without_grace = text.substr(0, comma);  // else the whole text is none of them
+  }
+  const auto number_after = [&](std::string_view name, std::uint64_t most) {
+    return without_grace.starts_with(name) ? number_of(without_grace.substr(name.size()), most) : std::nullopt;
   };
   if (text == "bsp") return Bsp();
   if (text == "async") return Async();
@@ -63,12 +71,14 @@ inline AnyClock clock_of(std::string_view text) {
              stragglers = number_after("coded:", kRanksMax - 1);
   if (staleness == 0 || backups == 0 || stragglers == 0) return Bsp();
   if (staleness) return Ssp{*staleness};
-  if (backups) return Backup{*backups};
+  if (backups) return Backup{*backups, 1'000'000 * *grace_ms};
   if (stragglers) return Coded{*stragglers};
-  throw gpusock::Error(EINVAL, "there is no clock \"" + std::string(text) +
-                                   "\": take bsp, ssp:S (reads miss at most S pushes of each worker), async, "
-                                   "backup:B (a sum lacks the B pushes that come last), or coded:K (the workers of a "
-                                   "group of K + 1 push the same, and one of them suffices)");
+  throw gpusock::Error(EINVAL,
+                       "there is no clock \"" + std::string(text) +
+                           "\": take bsp, ssp:S (reads miss at most S pushes of each worker), async, "
+                           "backup:B (a sum lacks the B pushes that come last; backup:B,MS: if they come so many ms "
+                           "after the others), or coded:K (the workers of a "
+                           "group of K + 1 push the same, and one of them suffices)");
 }
 
 namespace store {
@@ -108,8 +118,15 @@ class ChosenClock<std::variant<Clocks...>> : Clocks... {
     return of_dropping(std::uint64_t{0}, [&](const auto& clock) { return clock.summed(come, ranks); });
   }
   /// See Backup::scale(). 1 with a clock that drops none.
-  GPUSOCK_FN float scale(int ranks) const {
-    return of_dropping(1.0f, [&](const auto& clock) { return clock.scale(ranks); });
+  GPUSOCK_FN float scale(std::uint64_t summed, int ranks) const {
+    return of_dropping(1.0f, [&](const auto& clock) { return clock.scale(summed, ranks); });
+  }
+  /// See Backup::grace_ns. 0 with other clocks.
+  GPUSOCK_FN std::uint64_t grace() const {
+    return of_dropping(std::uint64_t{0}, [&](const auto& clock) {
+      if constexpr (requires { clock.grace_ns; }) return clock.grace_ns;
+      return std::uint64_t{0};
+    });
   }
   /// True if a read must see more pushes of other workers when its own worker has made more.
   GPUSOCK_FN bool is_bounded() const { return !suffices(0, false, ~std::uint64_t{0}); }

@@ -33,7 +33,7 @@ struct Coded {
     return first_ones;
   }
   /// See Backup.
-  GPUSOCK_FN float scale([[maybe_unused]] int ranks) const { return 1; }
+  GPUSOCK_FN float scale([[maybe_unused]] std::uint64_t summed, [[maybe_unused]] int ranks) const { return 1; }
 };
 
 }  // namespace param_sync

@@ -254,6 +254,18 @@ class Sync(Runs):
         self.assertLess(pushes[2], report["steps"] / 2)
         self.assertGreaterEqual(report["node_reports"][0]["step_times_ns"][-1], 2e6 * (report["steps"] - 1))
 
+    def test_a_grace_has_what_comes_a_little_later(self):
+        """In virtual time a step lasts a second. Of nodes that are all there nothing is dropped."""
+        bsp = results(*SMALL, "--nodes", 3, "--serial")
+        for how in (("--sync", "backup:1,50", "--serial"), ("--sync", "backup:1,60000"), ("--sync", "backup:2,60000", "--in-process")):
+            self.assertEqual(results(*SMALL, "--nodes", 3, *how)["weights_hash"], bsp["weights_hash"], how)
+        slow = results(*SMALL, "--nodes", 3, "--serial", "--sync", "backup:1,500", "--delays", "slow:9")["node_reports"][0]
+        steps = bsp["steps"]
+        # The slow node ends its steps at times 9 k. A version that has waited until then does not drop it.
+        self.assertEqual(slow["step_times_ns"][0], 15 * 10**8)
+        self.assertGreaterEqual(slow["step_times_ns"][-1], 10**8 * (15 * steps - 5 * steps // 9 - 15))
+        self.assertGreater(slow["dropped_pushes"], 0)
+
     def test_late_pushes_are_corrected(self):
         """A correction changes what is late, and nothing else. Real nodes take it, too."""
         late = (*SMALL, "--nodes", 3, "--sync", "async", "--serial", "--delays", "slow:9")
@@ -474,7 +486,7 @@ class Sync(Runs):
                               (("--sync", "pipeline:1", "--serial", "--history", "h"), "--serial has no --history of a pipeline"),
                               (("--sync", "bsp", "--delays", "exponential"), "--delays needs --serial, or --sync and --step-ms MS"), (("--step-ms", 1), "--step-ms is for real nodes with --sync"), (("--sync", "bsp", "--serial", "--step-ms", 1), "--step-ms is for real nodes"), (("--serial", "--delays", "slow:0"), "'slow:0' is neither"),
                               (("--sync", "backup:1", "--codec", "bf16"), "--sync backup:B or coded:K and --codec exclude"), (("--sync", "coded:1", "--publish", "127.0.0.1:0"), "and --publish exclude"), (("--sync", "backup:1", "--device-pool", "1M"), "and --device-pool exclude"), (("--sync", "coded:1", "--serial", "--nodes", 3), "--sync coded:1 makes groups of 2 ranks, and 3 is no multiple"),
-                              (("--sync", "backup:2", "--serial"), "--sync backup:2 of 2 ranks leaves none"), (("--sync", "backup:x", "--serial"), "'backup:x' is none of"),
+                              (("--sync", "backup:2", "--serial"), "--sync backup:2 of 2 ranks leaves none"), (("--sync", "backup:x", "--serial"), "'backup:x' is none of"), (("--sync", "backup:1,x", "--serial"), "'backup:1,x' is none of"),
                               (("--sync", "backup:1", "--serial", "--stale-lr"), "drop late pushes: leave out"), (("--sync", "backup:1", "--serial", "--history", "h"), "--history is of pushes that all count"),
                               (("--serial", "--delays", "stalls:2:8"), "'stalls:2:8' is neither"), (("--serial", "--delays", "stalls:8"), "'stalls:8' is neither"),
                               (("--sync", "bsp", "--stale-lr"), "--stale-lr needs"), (("--sync", "downpour:1,1", "--delay-compensation", 1), "--delay-compensation needs"),

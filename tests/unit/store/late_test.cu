@@ -73,6 +73,21 @@ TEST(LatePushes, BackupsAreNotWaitedFor) {
   for (int rank = 0; rank < kRanks; ++rank) stores[rank].store->check();
 }
 
+/// What comes within the grace counts. If nothing comes, a version ends with it.
+TEST(LatePushes, AGraceHasPushesThatComeALittleLater) {
+  constexpr std::uint64_t kHourNs = 3'600'000'000'000, kMillisecondNs = 1'000'000;
+  for (const int trained : {3, 2}) {
+    Stores stores({.clock = Backup{1, trained == 3 ? kHourNs : kMillisecondNs}, .update = kUpdate}, initial_weights());
+    Reference expected{kSgd};
+    const std::vector<int> ranks = trained == 3 ? std::vector{0, 1, 2} : std::vector{0, 1};
+    for (int step = 0; step < kSteps; ++step) expected.train(step, ranks, trained == 3 ? 1.0f : 1.5f);
+    for (const int rank : ranks) stores[rank].train(kSteps);
+    for (const int rank : ranks) ASSERT_EQ(stores[rank].wait(), 0) << "rank " << rank;
+    EXPECT_EQ(stores[1].weights_now(), expected.all());
+    for (int rank = 0; rank < kRanks; ++rank) stores[rank].store->check();
+  }
+}
+
 /// Asks for a range, says so in words[0], and takes the answer when the host sets words[1].
 static __global__ void pull_slowly(Job job, unsigned range, float* to, std::uint64_t* words) {
   const auto block = gpusock::this_block();
