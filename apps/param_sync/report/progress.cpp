@@ -27,17 +27,17 @@ ProgressLine::~ProgressLine() {
   if (open_) gpusock::program::print("\n");
 }
 
-void ProgressLine::note_waiting(int rank, double waited_s) {
+void ProgressLine::note_waiting(int rank, double waited_s, double train_s) {
   const std::lock_guard lock(noting_);
-  waited_s_[rank] = waited_s;
+  hold_up_.note(rank, waited_s, train_s);
 }
 
 std::string ProgressLine::slowest() {
+  constexpr double kLeastShare = 0.05;
   const std::lock_guard lock(noting_);
-  if (nodes_ < 2 || waited_s_.size() != static_cast<std::size_t>(nodes_)) return "";
-  const auto least = std::min_element(waited_s_.begin(), waited_s_.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return fmt::format("   slowest: rank {}", least->first);
+  const HoldUp now = hold_up_.of(nodes_);
+  if (now.held < kLeastShare) return "";
+  return fmt::format("   rank {} holds the others up {:.0f} %", now.rank, 100 * now.held);
 }
 
 std::string ProgressLine::text(const Progress& progress) {

@@ -1,10 +1,11 @@
 #pragma once
 /// @file How far a node is, and the live line that shows it: on a terminal it is rewritten, else added every second.
 
+#include "report/hold_up.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <string>
 
@@ -34,9 +35,10 @@ class ProgressLine {
   ProgressLine(int nodes, std::uint32_t batch, bool rewrites = true);
   ~ProgressLine();
 
-  /// Notes for how long a rank has waited for others. If the times of all ranks are known, the line names the rank that
-  /// waited least: the others have waited for it. Any thread may call it.
-  void note_waiting(int rank, double waited_s);
+  /// Notes for how long a rank has waited for others, of the time in which it has trained. If the times of all ranks
+  /// are known, the line names the rank that the others wait for, and which share of the last second or so. Any thread
+  /// may call it.
+  void note_waiting(int rank, double waited_s, double train_s);
 
   /// Shows `progress` of rank 0, unless a line was shown a moment ago, or standard output is a full pipe: training must
   /// not wait for a reader. The last step is always shown, at the latest when the program ends.
@@ -50,8 +52,8 @@ class ProgressLine {
   std::uint32_t batch_;
   bool terminal_;
   std::mutex noting_;
-  std::map<int, double> waited_s_;  // by rank
-  bool open_ = false;               // true if the terminal's cursor is at the end of a progress line
+  HoldUpNow hold_up_;
+  bool open_ = false;  // true if the terminal's cursor is at the end of a progress line
   std::chrono::steady_clock::time_point last_{};
 };
 

@@ -206,6 +206,15 @@ std::string pool_line(const RunReport& run) {
       run.config.device_pool_bytes, run.staged_per_step() / 1e6, 100 * run.copying_share(), 100 * run.stall_share());
 }
 
+/// Names the node that the others have waited for; empty if none has cost a twentieth of the time.
+std::string slowest_line(const RunReport& run) {
+  const HoldUp slowest = run.hold_up();
+  const double all_s = run.nodes.front().train_s;
+  if (slowest.rank < 0 || slowest.held < std::max(0.05 * all_s, 0.1)) return "";
+  return fmt::format("slowest: rank {} held the others up for {:.1f} s of {:.1f} s, in {:.0f} % of the steps\n",
+                     slowest.rank, slowest.held, all_s, 100 * share_of_steps(run.hold_ups(), slowest.rank));
+}
+
 std::string staleness_line(const RunReport& run) {
   if (run.config.sync.empty()) return "staleness 0 steps (BSP)\n";
   const SyncPlan sync = sync_of(run.config.sync);
@@ -296,6 +305,30 @@ std::vector<double> RunReport::waited_s() const {
   return mean;
 }
 
+std::vector<HoldUp> RunReport::hold_ups() const {
+  const std::size_t steps = nodes.front().losses.size();
+  const auto has_waits = [&](const NodeReport& node) { return node.step_waited_ns.size() == steps; };
+  if (nodes.size() < 2 || !std::ranges::all_of(nodes, has_waits)) return {};
+  std::vector<HoldUp> all;
+  std::vector<double> waited(nodes.size());
+  for (std::size_t step = 0; step < steps; ++step) {
+    std::ranges::transform(nodes, waited.begin(), [&](const NodeReport& node) {
+      return static_cast<double>(node.step_waited_ns[step]) / 1e9;
+    });
+    all.push_back(hold_up_of(waited));
+  }
+  return all;
+}
+
+HoldUp RunReport::hold_up() const {
+  if (hold_ups().empty()) return {};
+  std::vector<double> waited;
+  for (const NodeReport& node : nodes) {
+    waited.push_back(std::accumulate(node.step_waited_ns.begin(), node.step_waited_ns.end(), 0.0) / 1e9);
+  }
+  return hold_up_of(waited);
+}
+
 bool RunReport::same_weights() const {
   return std::all_of(nodes.begin(), nodes.end(),
                      [&](const NodeReport& node) { return node.weights_hash == nodes.front().weights_hash; });
@@ -330,7 +363,8 @@ std::string RunReport::summary() const {
         100 * hidden_share(), seconds_a_node(nodes, &NodeReport::communicating_ns),
         seconds_a_node(nodes, &NodeReport::exposed_ns));
   }
-  if (!config.serial || !config.sync.empty()) text += staleness_line(*this);
+  if (!config.serial || !config.sync.empty()) text += slowest_line(*this);
+  text += staleness_line(*this);
   if (!config.serial) {
     text += in_place_line(*this);
     text += budget_line(*this);
@@ -385,6 +419,18 @@ NodeReport node_report_from(const nlohmann::json& json) {
   report.weights_hash = std::stoull(json.at("weights_hash").get<std::string>(), nullptr, 16);
   return report;
 }
+
+namespace {
+
+nlohmann::json slowest_json(const RunReport& run) {
+  const HoldUp slowest = run.hold_up();
+  if (slowest.rank < 0) return nullptr;
+  return {{"rank", slowest.rank},
+          {"held_up_s", slowest.held},
+          {"share_of_steps", share_of_steps(run.hold_ups(), slowest.rank)}};
+}
+
+}  // namespace
 
 nlohmann::json RunReport::json() const {
   nlohmann::json layers = nlohmann::json::array();
@@ -456,6 +502,7 @@ nlohmann::json RunReport::json() const {
           {"test_loss", first.test_loss},
           {"accuracies", first.accuracies},
           {"losses", losses()},
+          {"slowest", slowest_json(*this)},
           {"layers", layers},
           {"hidden_share", hidden_share()},
           {"host_api_calls_per_step", per_step(nodes, &NodeReport::host_api_calls)},
@@ -487,17 +534,19 @@ void RunReport::write_files() const {
     pushed_mb_a_step += megabytes(layer_total(nodes, layer).pushed_bytes) / static_cast<double>(mean.size());
   }
   const std::vector<double> waited = waited_s();
-  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\n";
+  const std::vector<HoldUp> held_up = hold_ups();
+  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\tslowest\theld_up_ms\n";
   text += fmt::format("# {}, {} node{}\n", subject(*this), config.nodes, config.nodes == 1 ? "" : "s");
   for (std::size_t i = 0; i < mean.size(); ++i) {
     const std::size_t step = before + i, epoch = (step + 1) / epoch_steps - before / epoch_steps;
     const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
     pushed_mb += pushed_mb_a_step;
     const std::vector<std::uint64_t>& times_ns = nodes.front().step_times_ns;
-    text += fmt::format("{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\t{}\n", step + 1, mean[i],
-                        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan", pushed_mb,
-                        1e3 * waited[i],
-                        i < times_ns.size() ? fmt::format("{:.6f}", static_cast<double>(times_ns[i]) / 1e9) : "nan");
+    text += fmt::format(
+        "{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\t{}\t{}\n", step + 1, mean[i],
+        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan", pushed_mb, 1e3 * waited[i],
+        i < times_ns.size() ? fmt::format("{:.6f}", static_cast<double>(times_ns[i]) / 1e9) : "nan",
+        i < held_up.size() ? fmt::format("{}\t{:.6f}", held_up[i].rank, 1e3 * held_up[i].held) : "nan\tnan");
   }
   gpusock::program::write_file(config.series_file, text);
 }

@@ -3,6 +3,7 @@
 
 #include "settings/config.hpp"
 #include "layout/layout.hpp"
+#include "report/hold_up.hpp"
 #include "plan/layer_schemes.hpp"
 #include "report/trace.hpp"
 
@@ -102,6 +103,10 @@ struct RunReport {
   /// Mean over the nodes, by step.
   std::vector<float> losses() const;
   std::vector<double> waited_s() const;
+  /// By step: which node the others have waited for. Empty if the waits of all nodes are not here.
+  std::vector<HoldUp> hold_ups() const;
+  /// The same of the whole run: what only chance makes different in single steps is none.
+  HoldUp hold_up() const;
   /// With --device-pool: bytes of weights that a step of a node has copied into the pool.
   double staged_per_step() const;
   /// Likewise: the share of their time in which kernels of steps waited for the pool.

@@ -172,7 +172,7 @@ class Cluster {
   }
 
   void show(int rank, const nlohmann::json& now) {
-    line_.note_waiting(rank, now.at("waited_s"));
+    line_.note_waiting(rank, now.at("waited_s"), now.at("train_s"));
     if (static_cast<std::size_t>(rank) != first_running()) return;
     line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
                 static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step"),

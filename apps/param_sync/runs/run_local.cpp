@@ -131,7 +131,7 @@ struct InProcessRun {
     if (peers.empty()) throw Interrupted();
     node.connect(peers);
     reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {
-      line.note_waiting(rank, now.waited_s);
+      line.note_waiting(rank, now.waited_s, now.train_s);
       if (rank == 0) line.show(now);
     });
     if (rank == 0) weights = node.weights();

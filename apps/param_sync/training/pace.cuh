@@ -7,10 +7,11 @@
 
 namespace param_sync {
 
-/// Notes when a step begins, once it has all its weights. One block.
-[[maybe_unused]] static __global__ void begin_pace(NodeState node, std::uint64_t clock, std::uint64_t* begun_ns) {
+/// Notes when a step begins, once it has all its weights. Adds the time that it has waited to the step's. One block.
+[[maybe_unused]] static __global__ void begin_pace(NodeState node, std::uint64_t clock, std::uint64_t* step_waited_ns,
+                                                   std::uint64_t* begun_ns) {
   for (int exchange = 0; exchange < node.exchange_count; ++exchange) {
-    if (!wait_for_version(node, exchange, clock)) return;
+    if (!wait_for_version(node, exchange, clock, step_waited_ns)) return;
   }
   if (threadIdx.x == 0) *begun_ns = gpusock::clock_ns();
 }

@@ -386,7 +386,8 @@ void StoreNode::launch_step(std::uint64_t step) {
   if (pool) return launch_step_in_pool(step);
   const SamplesView samples = training.from(step * plan.batch);
   if (config.step_ms != 0) {
-    gpusock::launch(context, model.shape(1), begin_pace, state(), version_after(step), step_begun_ns.data());
+    gpusock::launch(context, model.shape(1), begin_pace, state(), version_of(step, 0),
+                    memory.step_waited_ns.data() + step, step_begun_ns.data());
   }
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < plan.layout.size(); ++layer) launch_forward(layer, step);

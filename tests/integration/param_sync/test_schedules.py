@@ -60,8 +60,8 @@ class Schedules(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def write_results_of_a_training(self):
-        rows = ["# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds", "# data images, it's ours", "1\t2.5\tnan\t1\t0\t0",
-                "2\t1.5\t0.5\t2\t0\t0.25"]
+        rows = ["# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\tslowest\theld_up_ms", "# data images, it's ours", "1\t2.5\tnan\t1\t0\t0\t0\t1.5",
+                "2\t1.5\t0.5\t2\t0\t0.25\t1\t2"]
         (self.folder / "param_sync.tsv").write_text("\n".join(rows) + "\n")
         spans = [{"ph": "X", "name": f"{what} layer 0", "cat": what, "pid": 0, "tid": thread, "ts": 1000 * thread, "dur": 2000,
                   "args": {"step": 1, "first_layer": 0, "last_layer": 0}} for thread, what in enumerate(("backward", "push", "pull"))]
@@ -72,7 +72,7 @@ class Schedules(unittest.TestCase):
         self.write_results_of_a_training()
         status, out, err = run("plot", self.folder, "--nodes", 2)
         self.assertEqual((status, err), (0, ""))
-        for name, texts in (("loss", ("seconds since the first step", "gradients pushed until then", "data images, it s ours")),
+        for name, texts in (("loss", ("seconds since the first step", "gradients pushed until then", "data images, it s ours", "others held up", "by rank 1")),
                             ("layers", ("rank 0: kernels", "layer 0", "backward", "push")), ("efficiency", ("vgg16, scheme ring", "2 nodes", "10 Gb/s"))):
             picture = self.folder / f"{name}.svg"
             self.assertIn(f"{picture}\n", out)

@@ -1,4 +1,5 @@
 #include "report/report.hpp"
+#include "report/hold_up.hpp"
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/folder.hpp"
@@ -124,6 +125,7 @@ TEST(Report, WritesAccuracyWhereAnEpochEnds) {
   for (NodeReport& node : run.nodes) {
     node.layers = {{999'000, 0, 0, 0}, {1'000, 0, 0, 0}};
     node.step_waited_ns = {100'000, 0, 50'000, 100'000};
+    if (&node == &run.nodes[1]) node.step_waited_ns = {300'000, 0, 50'000, 20'000};
     node.step_times_ns = {0, 250'000'000, 500'000'000, 750'000'000};
   }
   run.write_files();
@@ -131,12 +133,48 @@ TEST(Report, WritesAccuracyWhereAnEpochEnds) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_EQ(text.str(),
-            "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\n"
+            "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\tslowest\theld_up_ms\n"
             "# data images, model 4 x 3 x 2, 2 nodes\n"
-            "1\t4.000000\tnan\t0.500000\t0.100000\t0.000000\n"
-            "2\t3.000000\t0.500000\t1.000000\t0.000000\t0.250000\n"
-            "3\t2.000000\tnan\t1.500000\t0.050000\t0.500000\n"
-            "4\t0.500000\t0.750000\t2.000000\t0.100000\t0.750000\n");
+            "1\t4.000000\tnan\t0.500000\t0.200000\t0.000000\t0\t0.200000\n"
+            "2\t3.000000\t0.500000\t1.000000\t0.000000\t0.250000\t0\t0.000000\n"
+            "3\t2.000000\tnan\t1.500000\t0.050000\t0.500000\t0\t0.000000\n"
+            "4\t0.500000\t0.750000\t2.000000\t0.060000\t0.750000\t1\t0.080000\n");
+}
+
+/// In single steps chance decides. In all of them together node 1 has waited longer.
+TEST(Report, NamesTheNodeThatHoldsTheOthersUp) {
+  RunReport run = run_report();
+  run.nodes[0].step_waited_ns = {0, 100'000'000, 0, 0};
+  run.nodes[1].step_waited_ns = {800'000'000, 0, 700'000'000, 0};
+  run.nodes[0].train_s = 2;
+  EXPECT_EQ(run.hold_up().rank, 0);
+  EXPECT_DOUBLE_EQ(run.hold_up().held, 1.4);
+  EXPECT_DOUBLE_EQ(share_of_steps(run.hold_ups(), 0), 0.75);
+  EXPECT_THAT(run.summary(),
+              HasSubstr("slowest: rank 0 held the others up for 1.4 s of 2.0 s, in 75 % of the steps\n"));
+  EXPECT_EQ(run.json()["slowest"]["rank"], 0);
+  run.nodes[1].step_waited_ns = {10'000'000, 0, 0, 0};
+  EXPECT_THAT(run.summary(), Not(HasSubstr("slowest")));
+  run.nodes.pop_back();
+  EXPECT_TRUE(run.json()["slowest"].is_null());
+}
+
+/// Nodes say how long they have waited at times of their own.
+TEST(HoldUps, AreThoseOfTheLastSecond) {
+  HoldUpNow now;
+  EXPECT_EQ(now.of(2).rank, -1);
+  now.note(0, 0.5, 0.5);  // too short to say anything
+  now.note(0, 1, 1);
+  EXPECT_EQ(now.of(2).rank, -1);
+  now.note(1, 0.1, 1.25);
+  EXPECT_EQ(now.of(2).rank, 1);
+  EXPECT_DOUBLE_EQ(now.of(2).held, 1 - 0.1 / 1.25);
+  now.note(0, 1, 2);
+  now.note(1, 1.1, 2.25);
+  EXPECT_EQ(now.of(2).rank, 0);
+  EXPECT_DOUBLE_EQ(now.of(2).held, 1);
+  now.note(0, 0, 0.1);  // a view with other nodes has begun
+  EXPECT_EQ(now.of(2).rank, -1);
 }
 
 TEST(Report, SaysWhichFileCannotBeWritten) {
