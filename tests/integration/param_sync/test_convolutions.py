@@ -151,8 +151,8 @@ class Convolutions(Runs):
                                     ("--scheme: 'sfb' sends factors, and layer 1 of the model (conv 5 x 5 x 6) has none: give that layer another scheme", "--scheme", "sfb"),
                                     ("--scheme: 'ps,ring' has 2 schemes, but the model has 5 layers", "--scheme", "ps,ring"),
                                     ("--batch-norm is for --model lenet", "--model", "mlp", "--batch-norm", "node"),
-                                    ("--sync and --batch-norm all exclude each other", "--batch-norm", "all", "--sync", "bsp"),
-                                    ("--budget and --batch-norm all exclude each other", "--batch-norm", "all", "--scheme", "ps", "--budget", "50K"),
+                                    ("--batch-norm all and --sync exclude each other", "--batch-norm", "all", "--sync", "bsp"),
+                                    ("--batch-norm all and --budget exclude each other", "--batch-norm", "all", "--scheme", "ps", "--budget", "50K"),
                                     ("--device-pool and --batch-norm exclude each other", "--batch-norm", "node", "--sync", "bsp", "--device-pool", "4M"),
                                     ("--model", "--model", "alexnet")):
             status, out, err = run(*self.lenet, *arguments)
