@@ -15,7 +15,7 @@ cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
 test_build_packages=(ccache help2man libgmock-dev libgtest-dev libisal-dev libpmix-dev python3) # what tests are compiled with, but for the sanitizers
 test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_packages[@]}" clang curl dataset-fashion-mnist
-  gnuplot-nox libclang-rt-dev libgloo-dev netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
+  gnuplot-nox libclang-rt-dev libgloo-dev lld netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
