@@ -43,9 +43,7 @@ struct Measured {
   static constexpr std::size_t kFloats[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
   static constexpr std::size_t kSizes = std::size(kFloats);
 
-  explicit Measured(gpusock::Context& context) : data(context, kFloats[kSizes - 1]), seconds(context, 2 * kSizes) {
-    data.copy_in(std::vector<float>(data.size()));
-  }
+  explicit Measured(gpusock::Context& context) : data(context, kFloats[kSizes - 1]), seconds(context, 2 * kSizes) {}
 
   gpusock::DeviceBuffer<float> data;
   gpusock::Mapped<float> seconds;  ///< times of the small scheme by size, then of the large one
