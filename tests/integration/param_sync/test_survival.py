@@ -77,6 +77,14 @@ class Survival(Runs):
         self.as_serial(report, "--nodes", 5)
 
     @needs_processes
+    def test_a_slow_node_is_no_lost_node(self):
+        """Ten times as slow, it costs time alone, and is named."""
+        report = results(*SMALL, "--nodes", 3, *SURVIVES, "--replicas", 2, "--step-ms", 4, "--delays", "slow:10")
+        self.as_serial(report, "--nodes", 3)
+        self.assertEqual((report["lost"], report["slowest"]["rank"]), ([], 2))
+        self.assertGreater(report["slowest"]["share_of_steps"], 0.5)
+
+    @needs_processes
     def test_a_loss_in_the_last_step_is_no_failure(self):
         steps = results(*SMALL, "--nodes", 3, "--serial")["steps"]
         for phase in ("push", "take"):
