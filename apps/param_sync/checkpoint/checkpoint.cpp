@@ -22,7 +22,8 @@
 namespace param_sync {
 namespace {
 
-constexpr std::size_t kKept = 2;
+// While a rank writes one, the others may have written the next two.
+constexpr std::size_t kKept = 3;
 constexpr const char* kOldSuffix = ".checkpoint";  // files in an earlier format end so
 
 /// The names of settings in files, by RunSetting. The first entry is not used. first_step is not a setting of a run.
@@ -116,7 +117,8 @@ std::vector<std::uint64_t> CheckpointFiles::common_steps() const {
 std::uint64_t CheckpointFiles::latest() const {
   const std::vector<std::uint64_t> common = common_steps();
   if (!common.empty()) return common.front();
-  // The run begins anew and overwrites the files that are here: they must not belong to another run.
+  // The files that are here are of another run, or a rank was lost before its first one, or they have no common step.
+  bool all_have_some = true;
   for (int rank = 0; rank < layout_.nodes; ++rank) {
     for (const std::uint64_t step : steps_of(rank)) {
       const std::string name = path(rank, step);
@@ -124,8 +126,15 @@ std::uint64_t CheckpointFiles::latest() const {
       const nlohmann::json about = safetensors::read_metadata(file);
       if (about.is_object()) require_settings(name, about);
     }
+    all_have_some = all_have_some && !steps_of(rank).empty();
   }
+  if (all_have_some) throw_none_is_whole(folder_);
   return 0;
+}
+
+void throw_none_is_whole(const std::string& folder) {
+  throw gpusock::Error::with_cause(
+      ENOENT, "no checkpoint in " + folder + " has the files of all ranks: to begin anew, remove the files");
 }
 
 void CheckpointFiles::require_settings(const std::string& name, const nlohmann::json& about) const {

@@ -2,8 +2,8 @@
 /// @file Checkpoints: what a node needs to go on from a step, in a safetensors file of its own.
 ///
 /// Each node writes all weights and its optimizer state, so that nodes need no common file system. A file is written
-/// under another name, brought to the disk and renamed, so a file with its final name is whole. The newest two of a
-/// rank are kept, because a node that is lost may lack the newest one that the others have.
+/// under another name, brought to the disk and renamed, so a file with its final name is whole. The newest three of a
+/// rank are kept, because a node that is lost may lack the newest two that the others have.
 
 #include "layout/layout.hpp"
 
@@ -18,6 +18,9 @@ namespace param_sync {
 
 inline constexpr const char* kCheckpointSuffix = ".safetensors";
 
+/// Throws gpusock::Error (ENOENT), which says that there are checkpoints, and none with the files of all ranks.
+[[noreturn]] void throw_none_is_whole(const std::string& folder);
+
 struct Checkpoint {
   std::uint64_t step = 0;      ///< number of steps that are done
   std::vector<float> weights;  ///< the whole model's
@@ -31,9 +34,9 @@ class CheckpointFiles {
   /// folder has checkpoints of an earlier version.
   CheckpointFiles(std::string folder, int rank, const Layout& layout, std::span<const std::uint64_t> settings);
 
-  /// Returns the newest step from which this rank can go on; 0 if there is none. If the folder also has other ranks'
-  /// files, all ranks have that step. Throws if there is none but the folder has files of a run with other settings,
-  /// since a new run would overwrite them.
+  /// Returns the newest step from which this rank can go on; 0 if there is none, as some rank has written none. If the
+  /// folder also has other ranks' files, all ranks have that step. Throws if all ranks have files and no common step
+  /// (ENOENT), or if there are files of a run with other settings (EINVAL): a new run would overwrite them.
   std::uint64_t latest() const;
 
   /// The steps of this rank's checkpoints, newest first.
@@ -42,7 +45,7 @@ class CheckpointFiles {
   /// Also throws if the file is damaged (EBADMSG), or is of a run with other settings (EINVAL).
   Checkpoint read(std::uint64_t step) const;
 
-  /// Writes a checkpoint, and removes all but the newest two.
+  /// Writes a checkpoint, and removes all but the newest three.
   void write(const Checkpoint& checkpoint) const;
 
  private:

@@ -15,8 +15,8 @@ class CheckpointWriter {
 
   const CheckpointFiles& files() const { return files_; }
 
-  /// Begins to write a checkpoint, once the last one is on the disk. So when a node begins one, all nodes have begun
-  /// the one before, and have the one before that.
+  /// Begins to write a checkpoint, once the last one is on the disk. So while this node writes one, the others may have
+  /// written the next two, and no more: they need this node's next step for that.
   void begin(Checkpoint checkpoint) {
     finish();
     writing_ = std::async(std::launch::async, [this, of = std::move(checkpoint)] { files_.write(of); });

@@ -365,7 +365,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .shown_default("all, always")
       .check([](const std::string& text) { return problem_of(nodes_after_from, text); });
   arguments.text("--checkpoint", config.checkpoint_folder,
-                 "Folder for checkpoints: each node writes its own, and keeps its last two");
+                 "Folder for checkpoints: each node writes its own, and keeps its last three");
   arguments.number("--every", texts.every, "Steps from one checkpoint to the next", 1, kAnySeed)
       .shown_default(std::to_string(config.checkpoint_steps));
   arguments

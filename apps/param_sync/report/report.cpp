@@ -211,8 +211,10 @@ std::string slowest_line(const RunReport& run) {
   const HoldUp slowest = run.hold_up();
   const double all_s = run.nodes.front().train_s;
   if (slowest.rank < 0 || slowest.held < std::max(0.05 * all_s, 0.1)) return "";
-  return fmt::format("slowest: rank {} held the others up for {:.1f} s of {:.1f} s, in {:.0f} % of the steps\n",
-                     slowest.rank, slowest.held, all_s, 100 * share_of_steps(run.hold_ups(), slowest.rank));
+  const bool changed = !run.nodes.front().nodes_after.empty();
+  return fmt::format("slowest: rank {}{} held the others up for {:.1f} s of {:.1f} s, in {:.0f} % of the steps\n",
+                     slowest.rank, changed ? ", counted among those that are left," : "", slowest.held, all_s,
+                     100 * share_of_steps(run.hold_ups(), slowest.rank));
 }
 
 std::string staleness_line(const RunReport& run) {
@@ -351,8 +353,12 @@ std::string RunReport::summary() const {
     text += fmt::format("{} joined after step {}: {} node(s) went on\n",
                         joined.rank < 0 ? "a node" : fmt::format("rank {}", joined.rank), joined.step, joined.nodes);
   }
-  if (first.first_step != 0 && first.nodes_after.empty())
+  if (!first.resumed.empty()) {
+    text += fmt::format("went on from the checkpoint of step {} of {} node(s)\n", first.resumed[0].step,
+                        first.resumed[0].nodes);
+  } else if (first.first_step != 0 && first.nodes_after.empty()) {
     text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
+  }
   if (diverged(first, sync_of(config.sync))) {
     text += "the training diverged: its loss is no number any more; lower --lr\n";
   }
@@ -397,7 +403,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, step
                                    step_stalled_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
                                    p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, staleness, staleness_sum,
                                    staleness_max, computed_batches, pushes, dropped_pushes, checkpoints,
-                                   checkpoint_stall_ns, began_ns, lost, joined, nodes_after, accuracies)
+                                   checkpoint_stall_ns, began_ns, lost, joined, nodes_after, resumed, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);

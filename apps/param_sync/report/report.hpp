@@ -78,6 +78,7 @@ struct NodeCounters {
   std::vector<LostNode> lost;      ///< with --replicas, in the order of losses; of a node that has joined, since then
   std::vector<JoinedNode> joined;  ///< likewise
   std::vector<NodesAfter> nodes_after;  ///< likewise: lost and joined nodes together, in order
+  std::vector<NodesAfter> resumed;      ///< the step of a store's checkpoint, as so many nodes have counted; or nothing
   std::vector<double> accuracies;  ///< on the test set after each epoch that this run has ended, 0 to 1; only of rank 0
 };
 

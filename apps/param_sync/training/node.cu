@@ -89,14 +89,11 @@ NodeReport Node::Impl::train(const ProgressSink& progress) {
     save(next, report);
     if (next == plan.steps) take_leave();
     const std::uint64_t epochs = next / plan.steps_per_epoch - step / plan.steps_per_epoch;
+    if (epochs == 0 && !queued.full()) continue;
     for (std::uint64_t ended = 0; ended < epochs; ++ended) evaluate(next, report);
-    if (epochs != 0) {
-      // The device is idle.
-    } else if (queued.full()) {
+    if (epochs == 0) {
       compute.synchronize();
       check();
-    } else {
-      continue;
     }
     queued.clear();
     if (!progress) continue;

@@ -96,16 +96,13 @@ CheckpointFiles checkpoint_files(const Config& config, const Dataset& data) {
 std::optional<HeldTraining> find_checkpoint(const Config& config, const Dataset& data) {
   std::vector<Found> views;
   for (const int nodes : numbers_of_nodes(config)) views.push_back(find_view(config, data, nodes));
+  const bool has_files = std::ranges::any_of(views, [](const Found& of) { return !of.ranks.empty(); });
   // If all nodes share the folder, a newer one that lacks files was not completed.
   const bool is_shared = std::ranges::any_of(views, &Found::is_whole);
   std::erase_if(views, [&](const Found& of) { return of.step == 0 || (is_shared && !of.is_whole()); });
   const auto newest = std::ranges::max_element(views, {}, &Found::samples);
-  if (newest == views.end() && config.resume == "latest") return std::nullopt;
-  if (newest == views.end()) {
-    throw gpusock::Error::with_cause(ENOENT, "there is no checkpoint of step " + config.resume + " in " +
-                                                 config.checkpoint_folder +
-                                                 " that all ranks have whose files are there");
-  }
+  if (newest == views.end() && has_files && config.resume == "latest") throw_none_is_whole(config.checkpoint_folder);
+  if (newest == views.end()) return std::nullopt;
   HeldTraining held{kCheckpointView, newest->view.nodes, newest->step, {}, {}};
   for (const int rank : newest->ranks) {
     if (!is_shared || rank % config.nodes == config.rank) add_ranges(*newest, rank, data, held);
@@ -113,14 +110,12 @@ std::optional<HeldTraining> find_checkpoint(const Config& config, const Dataset&
   return held;
 }
 
-void remove_other_checkpoints(const Config& config) {
-  for (const int nodes : numbers_of_nodes(config)) {
-    if (nodes == config.nodes) continue;
-    Config other = config;
-    other.nodes = nodes;
-    std::error_code gone;  // another node has removed it
-    std::filesystem::remove_all(folder_of(other), gone);
-  }
+void remove_checkpoints_before(const Config& config, int nodes_before) {
+  if (nodes_before == config.nodes) return;
+  Config before = config;
+  before.nodes = nodes_before;
+  std::error_code gone;  // another node has removed it
+  std::filesystem::remove_all(folder_of(before), gone);
 }
 
 }  // namespace param_sync

@@ -18,11 +18,12 @@ CheckpointFiles checkpoint_files(const Config& config, const Dataset& data);
 
 /// Returns what this node has of the checkpoint from which the run goes on (--resume): of the newest one, in samples,
 /// that all ranks have whose files are here. If all ranks' files are here, each node takes its share of them, and else
-/// all. Returns nothing if there is none, with --resume latest. Throws gpusock::Error as CheckpointFiles does, and
-/// (ENOENT) there is none of that step.
+/// all. Returns nothing if there is none here. Throws gpusock::Error as CheckpointFiles does, and (ENOENT) with
+/// --resume latest there are files, and no step that all have whose files are here.
 std::optional<HeldTraining> find_checkpoint(const Config& config, const Dataset& data);
 
-/// Removes what is here of views with another number of nodes. Called once all nodes have a checkpoint of this view.
-void remove_other_checkpoints(const Config& config);
+/// Removes what is here of the view before, which had so many nodes. Called once all nodes have a checkpoint of this
+/// view. Those of other runs stay.
+void remove_checkpoints_before(const Config& config, int nodes_before);
 
 }  // namespace param_sync

@@ -184,6 +184,9 @@ void StoreNode::go_on() {
   exchange_words(outlines);
   compare_checkpoints({outlines.data(), outlines.size()});
   const std::vector<ChosenView> views = choose_views({outlines.data(), outlines.size()});
+  if (views.empty() && !config.resume.empty() && config.resume != "latest") {
+    fail_with("no node has a checkpoint of step " + config.resume + " in its " + config.checkpoint_folder);
+  }
   if (views.empty() && !config.resume.empty()) return make_store(initial_weights(plan.layout, config.seed), {});
   if (views.empty()) fail_with("all nodes are lost that were there before these have joined: nobody has the weights");
   for (const ChosenView& view : views) {
@@ -231,7 +234,8 @@ bool StoreNode::go_on_from(const ChosenView& chosen, bool is_last) {
   if (some_are_missing && is_last && chosen.view == kCheckpointView) {
     fail_with("the checkpoint of step " + std::to_string(chosen.first_step) + " was written by " +
               std::to_string(chosen.nodes) +
-              " nodes, and the files of some of them are not here: give --resume STEP, with an older step");
+              " nodes, and the files of some of them are not here: give --resume STEP, with an older step, or remove "
+              "them to begin anew");
   }
   if (some_are_missing) return false;
   static_assert(Sgd::kStateFloats == 1);  // so a range of states is one of weights
@@ -436,7 +440,9 @@ Checkpoint StoreNode::checkpoint(std::uint64_t steps) {
   copy_to_image(memory.weights_of(version_after(steps)), own_states.data());
   compute.synchronize();
   check();
-  if (checkpoints->files().steps().size() > 1) remove_other_checkpoints(config);
+  if (origin.view != 0 && checkpoints->files().steps().size() > 1) {
+    remove_checkpoints_before(config, static_cast<int>(origin.nodes));
+  }
   const float *const begin = image.data(), *const middle = begin + memory.parameters;
   return {steps, {begin, middle}, {middle, middle + memory.parameters}};
 }
@@ -545,6 +551,7 @@ void StoreNode::finish(NodeReport& report) {
   while (!counted.empty() && counted.back() == 0) counted.pop_back();
   report.staleness = counted;
   if (pool) pool->collect(report);
+  if (origin.view == kCheckpointView) report.resumed.push_back({origin.step, static_cast<int>(origin.nodes)});
   if (plan.sync.drops_late()) {
     report.pushes = report.steps - left_out;
     report.computed_batches = report.pushes * plan.sync.batches_of_node();

@@ -31,7 +31,7 @@ class Checkpoints(Runs):
     def train(self, *more):
         """The weights of a run that has left checkpoints."""
         report = results(*self.arguments("--in-process", *more))
-        self.assertEqual((self.steps_of(0), self.steps_of(1)), ([49, 56], [49, 56]))
+        self.assertEqual((self.steps_of(0), self.steps_of(1)), ([42, 49, 56], [42, 49, 56]))
         return report["weights_hash"]
 
     def refusal(self, *more):
@@ -137,6 +137,19 @@ class Checkpoints(Runs):
         self.assertEqual(results(*self.arguments("--in-process", "--resume", "latest"))["first_step"], 0)
 
     @needs_processes
+    def test_files_of_no_common_step_are_no_beginning(self):
+        for options in ((), ("--sync", "bsp")):
+            results(*self.arguments(*options))
+            for rank, others in ((0, (42,)), (1, (49, 56))):
+                for step in others:
+                    for file in self.folder.rglob(f"rank-{rank}-step-{step}.safetensors"):
+                        file.unlink()
+            status, _, err = run(*self.arguments(*options, "--resume", "latest"))
+            self.assertEqual(status, 1)
+            self.assertRegex(err, "no checkpoint in .* has the files of all ranks: to begin anew, remove the files")
+            shutil.rmtree(self.folder)
+
+    @needs_processes
     def test_nodes_that_go_on_from_different_steps_are_told(self):
         self.train()
         peers = ",".join(support.own_addresses(2))
@@ -168,7 +181,7 @@ class StoreCheckpoints(Runs):
         self.expect_serial(report, 2)
         self.assertEqual([node["checkpoints"] for node in report["node_reports"]], [8, 8])
         self.assertTrue(all(node["checkpoint_stall_ns"] > 0 for node in report["node_reports"]))
-        written = [f"nodes-2/rank-{rank}-step-{step}.safetensors" for rank in (0, 1) for step in (49, 56)]
+        written = [f"nodes-2/rank-{rank}-step-{step}.safetensors" for rank in (0, 1) for step in (42, 49, 56)]
         self.assertEqual(self.files(), written)
         for nodes, resume, step in ((2, "latest", 56), (3, 49, 49), (1, "latest", 56)):
             report = results(*self.BSP, "--nodes", nodes, "--checkpoint", self.folder, "--every", 1000, "--resume", resume)
@@ -188,7 +201,7 @@ class StoreCheckpoints(Runs):
         resumed = results(*run_of, "--nodes", 3, "--resume", "latest")
         steps = [int(file.split("-")[-1].split(".")[0]) for file in self.files()]
         self.assertTrue(all(file.startswith("nodes-3/") for file in self.files()), "the others are removed")
-        self.assertEqual(len(steps), 6)
+        self.assertEqual(len(steps), 9)
         steps_of_four = {step * 4 // 3: step for step in (4, 8, 12)}
         self.assertIn(resumed["first_step"], steps_of_four)
         self.expect_serial(resumed, 4, f"{steps_of_four[resumed['first_step']]}:3")
@@ -230,7 +243,7 @@ class StoreCheckpoints(Runs):
             self.assertIn(said, err)
         status, _, err = run(*self.BSP, "--nodes", 2, *folder, "--resume", 5)
         self.assertEqual(status, 1)
-        self.assertRegex(err, "there is no checkpoint of step 5 in .* that all ranks have")
+        self.assertRegex(err, "no node has a checkpoint of step 5 in its .*param_sync_checkpoints")
         results(*self.BSP, "--nodes", 2, *folder, "--every", 7)
         status, _, err = run(*self.BSP, "--nodes", 2, *folder, "--resume", "latest", "--momentum", 0.5)
         self.assertEqual(status, 1)
