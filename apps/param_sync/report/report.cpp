@@ -213,7 +213,7 @@ std::string slowest_line(const RunReport& run) {
   if (slowest.rank < 0 || slowest.held < std::max(0.05 * all_s, 0.1)) return "";
   const bool changed = !run.nodes.front().nodes_after.empty();
   return fmt::format("slowest: rank {}{} held the others up for {:.1f} s of {:.1f} s, in {:.0f} % of the steps\n",
-                     slowest.rank, changed ? ", counted among those that are left," : "", slowest.held, all_s,
+                     slowest.rank, changed ? " of those that are left" : "", slowest.held, all_s,
                      100 * share_of_steps(run.hold_ups(), slowest.rank));
 }
 

@@ -225,6 +225,13 @@ class StoreCheckpoints(Runs):
                 self.assertEqual(status, 1 if said else 0, err)
                 self.assertIn(said or f"weights {weights}", err if said else out)
 
+        peers = ",".join(support.own_addresses(3))  # the third host is new, and has no files
+        nodes = [self.start(*self.BSP, "--rank", rank, "--peers", peers, "--timeout", 20, "--checkpoint", self.folder / str(rank), "--resume", 49) for rank in range(3)]
+        weights = results(*self.BSP, "--nodes", 2, "--serial", "--nodes-after", "49:3")["weights_hash"]
+        for status, out, err in [self.end(node) for node in nodes]:
+            self.assertEqual(status, 0, err)
+            self.assertIn("went on from the checkpoint of step 49 of 2 node(s)", out)
+            self.assertIn(f"weights {weights}", out)
         shutil.rmtree(self.folder / "1")
         peers = ",".join(support.own_addresses(2))
         nodes = [self.start(*self.BSP, "--rank", rank, "--peers", peers, "--timeout", 20, "--checkpoint", self.folder / str(rank), "--resume", "latest") for rank in (0, 1)]
