@@ -338,19 +338,19 @@ exit $status
 
     def test_a_node_that_cannot_reach_another_one_is_left_out(self):
         """Rank 2 loses its way to rank 1. Both reach rank 0, which goes on with the lower one."""
-        (self.bundle / "host").write_text("""#!/bin/bash
+        (self.bundle / "cut_host").write_text("""#!/bin/bash
 rank=$GPUSOCK_RANK peers=$GPUSOCK_PEERS
 unset GPUSOCK_RANK GPUSOCK_SIZE GPUSOCK_PEERS
-[ $rank != 2 ] || mkfifo done
+[ $rank != 2 ] || mkfifo others_end
 bin/param_sync --rank $rank --nodes 3 --peers $peers "$@" 2>&1 | while read -r line; do
   echo "$line"
   [[ $rank != 2 || $line != *step* || -e cut ]] || { ip route add unreachable 10.78.0.2; touch cut; }
 done
-case $rank in 0) echo >done ;; 2) read -r <done ;; esac
+case $rank in 0) echo >others_end ;; 2) read -r <others_end ;; esac
 """)
-        (self.bundle / "host").chmod(0o755)
+        (self.bundle / "cut_host").chmod(0o755)
         small = ["--sync", "bsp", "--epochs", "40", "--limit", "960", "--hidden", "8", "--data", "data/fashion-mnist"]
-        status, printed = self.call("./run", "cluster", "3", "--", "./host", *small, "--replicas", "2", "--timeout", "2")
+        status, printed = self.call("./run", "cluster", "3", "--", "./cut_host", *small, "--replicas", "2", "--timeout", "2")
         self.assertEqual(status, 0, printed)
         self.assertRegex(printed, r"\[2\] .*rank 2: cannot connect to rank 1 .*EHOSTUNREACH.*the others have gone on without rank 2, as ranks 0, 1")
         lost = re.search(r"rank 2 was lost after step (\d+): 2 node", printed)

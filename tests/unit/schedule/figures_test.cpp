@@ -13,12 +13,15 @@ using gpusock::test::error_of;
 
 TEST(Figures, LossOverTimeNeedsTimes) {
   const std::string head = "# step\n# images\n";
-  EXPECT_NE(figures::loss(head + "1\t2\tnan\t1\t0\t0.5\n").script.find("seconds"), std::string::npos);
-  const std::string without = figures::loss(head + "1\t2\tnan\t1\t0\tnan\n").script;
+  const std::string with = figures::loss(head + "1\t2\tnan\t1\t0\t0.5\t0\t1\n2\t2\tnan\t1\t0\t1\t3\t2\n").script;
+  EXPECT_NE(with.find("seconds"), std::string::npos);
+  EXPECT_NE(with.find("plot for [rank = 0 : 3]"), std::string::npos);
+  const std::string without = figures::loss(head + "1\t2\tnan\t1\t0\tnan\tnan\tnan\n").script;
   EXPECT_EQ(without.find("seconds"), std::string::npos);
+  EXPECT_EQ(without.find("held up"), std::string::npos);
   EXPECT_NE(without.find("gradients pushed"), std::string::npos);
   EXPECT_EQ(error_of<schedule::Error>([&] { figures::loss(head); }), "param_sync.tsv has no steps");
-  EXPECT_NE(error_of<schedule::Error>([&] { figures::loss(head + "1\t2\n"); }).find("row 1 has not 6 columns"),
+  EXPECT_NE(error_of<schedule::Error>([&] { figures::loss(head + "1\t2\n"); }).find("row 1 has not 8 columns"),
             std::string::npos);
 }
 
