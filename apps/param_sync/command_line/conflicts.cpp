@@ -118,8 +118,7 @@ std::string problem_of_replicas(const Config& config) {
       {"--in-process", config.in_process},    {"--serial", config.serial},
       {"--codec", !config.codec.empty()},     {"--device-pool", config.device_pool_bytes != 0},
       {"--publish", !config.publish.empty()}, {"--history", !config.history_file.empty()}};
-  if (const std::string problem = excluded("--replicas", others); !problem.empty()) return problem;
-  return "";
+  return excluded("--replicas", others);
 }
 
 /// Says what does not go with --sync backup:B and coded:K; empty if nothing is.

@@ -25,8 +25,8 @@ class HoldUpNow {
   /// A rank has waited so long, in so much time since it has begun to train.
   void note(int rank, double waited_s, double train_s);
 
-  /// The hold-up of about the last second, as a share of the time. Of nobody until all of `nodes` ranks have said how
-  /// long they have waited.
+  /// The hold-up of about the last second, as a share of the time. Its rank is -1 until all of `nodes` ranks have said
+  /// how long they have waited.
   HoldUp of(int nodes) const;
 
  private:

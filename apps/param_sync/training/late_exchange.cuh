@@ -26,10 +26,10 @@ struct LateMoves {
 };
 
 /// Pushes and pulls the ranges of all owners. One block, since all ranges have to come to the same version.
-class LateExchange {
+class LateExchange : StoreBlock {
  public:
   __device__ LateExchange(const NodeState& node, const StoreMoves& moves, const LateMoves& late)
-      : node_(node), moves_(moves), late_(late), parts_(moves.first[node.nodes]) {}
+      : StoreBlock(node, moves), late_(late), parts_(moves.first[node.nodes]) {}
 
   /// Until all steps are done, or the run ends. Kernels that compute count the steps that this node has computed
   /// (`computed`), and the store counts the steps of the run.
@@ -81,23 +81,8 @@ class LateExchange {
     return going_on(node_);
   }
 
-  __device__ void fail_here(std::uint64_t step, FailPhase phase) const {
-    fail_at(block_, moves_.failing, step, static_cast<std::uint32_t>(phase));
-  }
-
-  /// Block-collective.
-  __device__ bool succeeded(int error) {
-    if (error != 0 && threadIdx.x == 0) fail(node_, FailureKind::store, -1, -error);
-    return error == 0;
-  }
-
-  __device__ gpusock::Deadline deadline() const { return gpusock::Deadline::after_ns(moves_.timeout_ns); }
-
-  const NodeState& node_;
-  const StoreMoves& moves_;
   const LateMoves& late_;
   const std::uint32_t parts_;
-  cooperative_groups::thread_block block_ = gpusock::this_block();
 };
 
 /// Resident: one block. Ends when all steps are done, or the run ends.

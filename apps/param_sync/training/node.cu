@@ -4,6 +4,7 @@
 #include "training/collect.cuh"
 #include "training/node_impl.cuh"
 #include "training/queued.hpp"
+#include "training/store_checkpoints.hpp"
 #include "training/step.cuh"
 
 #include <algorithm>
@@ -15,6 +16,8 @@ namespace param_sync {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+constexpr unsigned kCopyBlocks = 16;  // of a kernel that copies a checkpoint
 
 // How long a node without an observer waits after a loss before it closes its sockets. Meanwhile the others see which
 // node was lost first.
@@ -135,14 +138,24 @@ void Node::Impl::save(std::uint64_t steps, NodeReport& report) {
   compute.synchronize();
   check();
   const auto start = SteadyClock::now();
-  checkpoints->begin(checkpoint(steps));
+  const std::size_t floats = memory.parameters;
+  gpusock::launch(context, model.shape(kCopyBlocks), copy_floats, memory.weights_of(version_after(steps)), floats,
+                  image.data());
+  copy_own_states();
+  compute.synchronize();
+  check();
+  if (origin.view != 0 && checkpoints->files().steps().size() > 1) {
+    remove_checkpoints_before(config, static_cast<int>(origin.nodes));
+  }
+  const float *const begin = image.data(), *const middle = begin + floats;
+  checkpoints->begin({steps, {begin, middle}, {middle, middle + floats}});
   ++report.checkpoints;
   report.checkpoint_stall_ns += static_cast<std::uint64_t>(1e9 * seconds_since(start));
 }
 
-void Node::Impl::copy_to_image(const float* weights, const float* states) {
-  const std::size_t floats = memory.parameters;
-  gpusock::launch(context, model.shape(16), copy_state, weights, floats, states, floats, image.data());
+void Node::Impl::copy_states(const float* states, std::size_t begin, std::size_t floats) {
+  gpusock::launch(context, model.shape(kCopyBlocks), copy_floats, states, floats,
+                  image.data() + memory.parameters + begin);
 }
 
 void Node::Impl::publish(std::uint64_t steps) {

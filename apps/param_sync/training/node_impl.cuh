@@ -44,8 +44,8 @@ struct Node::Impl {
   /// The step to launch after one that was launched. It waits for the device if that decides which one it is: then some
   /// steps are left out, as other nodes have made them without this one.
   virtual std::uint64_t step_after(std::uint64_t step) { return step + 1; }
-  /// Returns what a checkpoint has after so many steps. The device has all weights of them, and computes nothing.
-  virtual Checkpoint checkpoint(std::uint64_t /*steps*/) { return {}; }
+  /// Launches kernels that copy what this node's optimizer keeps of its weights, by copy_states().
+  virtual void copy_own_states() = 0;
   /// Waits until no other node needs this one any more, after the last step: the evaluation that follows may take long.
   virtual void take_leave() {}
   /// Waits until the resident kernels have ended, after the last step, and takes leave of the other nodes.
@@ -93,12 +93,12 @@ struct Node::Impl {
   gpusock::Mapped<std::uint64_t> step_times_ns;  // when each step's loss was computed
   gpusock::Mapped<Score> score;
   std::optional<Publisher> publisher;  ///< of rank 0, with --publish
-  gpusock::Mapped<float> image;        ///< copy_state() writes it: weights, and what the optimizer keeps of them
+  gpusock::Mapped<float> image;        ///< a checkpoint's weights, and after them what the optimizer keeps of each
   std::optional<CheckpointWriter> checkpoints;  ///< with --checkpoint
 
  protected:
-  /// Copies the weights, and states in the order of weights, to `image`.
-  void copy_to_image(const float* weights, const float* states);
+  /// Copies what the optimizer keeps of weights from number `begin` on to `image`.
+  void copy_states(const float* states, std::size_t begin, std::size_t floats);
   /// Calls `call` with the layer as a NodeLayer, which kernels take. `exchange`: the exchange that brings its weights.
   template <class Call>
   void with_layer(int layer, int exchange, Call call) const {

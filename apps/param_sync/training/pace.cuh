@@ -10,10 +10,7 @@ namespace param_sync {
 /// Notes when a step begins, once it has all its weights. Adds the time that it has waited to the step's. One block.
 [[maybe_unused]] static __global__ void begin_pace(NodeState node, std::uint64_t clock, std::uint64_t* step_waited_ns,
                                                    std::uint64_t* begun_ns) {
-  for (int exchange = 0; exchange < node.exchange_count; ++exchange) {
-    if (!wait_for_version(node, exchange, clock, step_waited_ns)) return;
-  }
-  if (threadIdx.x == 0) *begun_ns = gpusock::clock_ns();
+  if (wait_for_versions(node, clock, step_waited_ns) && threadIdx.x == 0) *begun_ns = gpusock::clock_ns();
 }
 
 /// Waits until the step has taken so long. One block.

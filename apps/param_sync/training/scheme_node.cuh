@@ -29,7 +29,7 @@ class SchemeNode final : public Node::Impl {
   void request_stop() noexcept override;
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
-  Checkpoint checkpoint(std::uint64_t steps) override;
+  void copy_own_states() override;
   void await_residents() override;
   void check() override;
   void finish(NodeReport& report) override;

@@ -109,12 +109,6 @@ void SchemeNode::launch_factors(std::uint64_t step, const std::function<void()>&
   }
 }
 
-Checkpoint SchemeNode::checkpoint(std::uint64_t steps) {
-  copy_to_image(memory.weights.data(), memory.states.data());
-  compute.synchronize();
-  check();
-  const float *const begin = image.data(), *const middle = begin + memory.parameters;
-  return {steps, {begin, middle}, {middle, middle + memory.parameters}};
-}
+void SchemeNode::copy_own_states() { copy_states(memory.states.data(), 0, memory.parameters); }
 
 }  // namespace param_sync

@@ -119,6 +119,15 @@ __device__ inline bool wait_for_version(const NodeState& node, int exchange, std
       node, [&] { return executor::has_version(node.exchanges[exchange], clock); }, waited_ns);
 }
 
+/// The same for the weights of all exchanges.
+__device__ inline bool wait_for_versions(const NodeState& node, std::uint64_t clock,
+                                         std::uint64_t* waited_ns = nullptr) {
+  for (int exchange = 0; exchange < node.exchange_count; ++exchange) {
+    if (!wait_for_version(node, exchange, clock, waited_ns)) return false;
+  }
+  return true;
+}
+
 /// True if the run goes on. Block-collective.
 __device__ inline bool going_on(const NodeState& node) {
   return __syncthreads_and(threadIdx.x != 0 || !ended(node)) != 0;

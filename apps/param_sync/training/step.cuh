@@ -26,10 +26,6 @@ static __global__ void forward_when_ready(NodeState node, NodeLayer<Kind> layer,
 }
 
 /// Waits until all layers' weights are those of step `clock`. One block.
-static __global__ void wait_for_weights(NodeState node, std::uint64_t clock) {
-  for (int exchange = 0; exchange < node.exchange_count; ++exchange) {
-    if (!wait_for_version(node, exchange, clock)) return;
-  }
-}
+static __global__ void wait_for_weights(NodeState node, std::uint64_t clock) { wait_for_versions(node, clock); }
 
 }  // namespace param_sync

@@ -77,12 +77,33 @@ static __global__ void backward_to_store(NodeState node, NodeLayer<Kind> layer, 
   hand_over_layer(node, layer.exchange, is_first);
 }
 
+/// What a block has that pushes and pulls.
+class StoreBlock {
+ protected:
+  __device__ StoreBlock(const NodeState& node, const StoreMoves& moves) : node_(node), moves_(moves) {}
+
+  __device__ void fail_here(std::uint64_t step, FailPhase phase) const {
+    fail_at(block_, moves_.failing, step, static_cast<std::uint32_t>(phase));
+  }
+
+  /// Block-collective.
+  __device__ bool succeeded(int error) const {
+    if (error != 0 && threadIdx.x == 0) fail(node_, FailureKind::store, -1, -error);
+    return error == 0;
+  }
+
+  __device__ gpusock::Deadline deadline() const { return gpusock::Deadline::after_ns(moves_.timeout_ns); }
+
+  const NodeState& node_;
+  const StoreMoves& moves_;
+  cooperative_groups::thread_block block_ = gpusock::this_block();
+};
+
 /// Pushes and pulls the ranges of one owner. One block.
-class OwnersMoves {
+class OwnersMoves : StoreBlock {
  public:
   __device__ OwnersMoves(const NodeState& node, const StoreMoves& moves, unsigned owner)
-      : node_(node),
-        moves_(moves),
+      : StoreBlock(node, moves),
         first_(moves.first[owner]),
         end_(moves.first[owner + 1]),
         lags_(moves.of_owners[owner]),
@@ -123,10 +144,6 @@ class OwnersMoves {
     }
     fail_here(step, FailPhase::pull);
     return true;
-  }
-
-  __device__ void fail_here(std::uint64_t step, FailPhase phase) const {
-    fail_at(block_, moves_.failing, step, static_cast<std::uint32_t>(phase));
   }
 
   /// The gradients' memory is free. Block-collective.
@@ -280,21 +297,10 @@ class OwnersMoves {
     return true;
   }
 
-  /// Block-collective.
-  __device__ bool succeeded(int error) {
-    if (error != 0 && threadIdx.x == 0) fail(node_, FailureKind::store, -1, -error);
-    return error == 0;
-  }
-
-  __device__ gpusock::Deadline deadline() const { return gpusock::Deadline::after_ns(moves_.timeout_ns); }
-
-  const NodeState& node_;
-  const StoreMoves& moves_;
   std::uint32_t first_, end_;
   OwnersLags& lags_;  ///< this thread alone writes it
   std::uint64_t* seen_;
   std::uint64_t begin_ns_ = gpusock::clock_ns();
-  cooperative_groups::thread_block block_ = gpusock::this_block();
 };
 
 /// Resident: a block for each owner. Ends when all steps are done, or the run ends.

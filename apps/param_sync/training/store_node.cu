@@ -1,6 +1,5 @@
 #include "training/store_node.cuh"
 
-#include "checkpoint/checkpoint.cuh"
 #include "plan/exchange_plan.hpp"
 #include "training/pace.cuh"
 #include "training/run_settings.hpp"
@@ -45,7 +44,6 @@ StoreNode::StoreNode(const Config& run, const Dataset& dataset, LossObserver los
     : Impl(run, dataset, std::move(loss_observer)),
       before(what_is_left),
       group(context, run.rank, run.nodes, group_options(run)),
-      own_states(context, run.checkpoint_folder.empty() ? 1 : plan.layout.parameters()),
       average(context, plan.sync.local_steps == 0 ? 1 : plan.layout.parameters()),
       changes(context, plan.sync.by_layer ? plan.layout.parameters() : 1),
       words(context, plan.layout.layers.size()),
@@ -430,21 +428,11 @@ std::uint64_t StoreNode::step_after(std::uint64_t step) {
 }
 
 /// What the owner of a range keeps changes only when all nodes have pushed for the next step.
-Checkpoint StoreNode::checkpoint(std::uint64_t steps) {
+void StoreNode::copy_own_states() {
   for (std::size_t range = 0; range < ranges.size(); ++range) {
-    const std::size_t begin = ranges[range].parameters.begin, floats = ranges[range].parameters.size();
     const float* const states = store->states(range);
-    if (states != nullptr)
-      gpusock::launch(context, model.shape(4), copy_floats, states, floats, own_states.data() + begin);
+    if (states != nullptr) copy_states(states, ranges[range].parameters.begin, ranges[range].parameters.size());
   }
-  copy_to_image(memory.weights_of(version_after(steps)), own_states.data());
-  compute.synchronize();
-  check();
-  if (origin.view != 0 && checkpoints->files().steps().size() > 1) {
-    remove_checkpoints_before(config, static_cast<int>(origin.nodes));
-  }
-  const float *const begin = image.data(), *const middle = begin + memory.parameters;
-  return {steps, {begin, middle}, {middle, middle + memory.parameters}};
 }
 
 /// Takes the averages that come before the next step. After the last step these are all.

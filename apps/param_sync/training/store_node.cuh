@@ -39,7 +39,7 @@ class StoreNode final : public Node::Impl {
   void launch_residents() override;
   void launch_step(std::uint64_t step) override;
   std::uint64_t step_after(std::uint64_t step) override;
-  Checkpoint checkpoint(std::uint64_t steps) override;
+  void copy_own_states() override;
   void take_leave() override;
   void await_residents() override {}
   void check() override;
@@ -83,7 +83,6 @@ class StoreNode final : public Node::Impl {
   std::vector<StoreRange> ranges = store_ranges(plan.layout, config.nodes);
   gpusock::Stream moving{context};  ///< of the blocks that push and pull
   Group group;
-  gpusock::DeviceBuffer<float> own_states;               ///< with --checkpoint: of this node's ranges, others are 0
   gpusock::DeviceBuffer<float> average;                  ///< the weights that a node sets out from, if it trains alone
   gpusock::DeviceBuffer<float> changes;                  ///< what is pushed, if local steps go on beside it
   gpusock::DeviceBuffer<executor::ExchangeWords> words;  ///< by layer
