@@ -9,11 +9,6 @@ namespace cpu_device::detail {
 
 namespace {
 
-Block& running(const char* what) {
-  if (t_running) return *t_running;
-  throw std::logic_error(std::string(what) + " was called outside of a kernel");
-}
-
 std::string hex(unsigned value) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%08x", value);
@@ -24,19 +19,21 @@ std::string hex(unsigned value) {
 
 // --- The block barrier: it is complete when every thread that has not ended has arrived.
 
-BarrierCount Block::barrier(bool predicate) {
+/// Returns true if the running thread goes on, as it is the last one to arrive.
+bool Block::arrive_at_barrier(bool predicate) {
   check_before_meeting();
+  Thread& thread = *current_;
+  thread.result = &barrier_count_;  // the next barrier, which changes it, cannot complete before this thread arrives
   barrier_holding_ += predicate;
   if (at_barrier_.size() + 1 == live_) {
     release_barrier();
     ++barrier_count_.arrived;
     progress();
-    return barrier_count_;
+    return true;
   }
-  at_barrier_.push(*current_);
-  warps_[current_->linear / 32].at_barrier |= 1u << current_->linear % 32;
-  suspend(Waits::block_barrier);
-  return barrier_count_;  // still this barrier's count: the next barrier cannot complete before this thread arrives
+  at_barrier_.push(thread);
+  warps_[thread.linear / 32].at_barrier |= 1u << thread.linear % 32;
+  return false;
 }
 
 void Block::release_barrier() {
@@ -71,11 +68,11 @@ void Block::finish_warp(unsigned warp, unsigned mask) {
   for (unsigned lanes = present; lanes != 0; lanes &= lanes - 1) {
     const auto lane = static_cast<unsigned>(__builtin_ctz(lanes));
     Thread& thread = lane_thread(warp, lane);
-    if (thread.operation == WarpOperation::shuffle) {
+    if (thread.operation == Meeting::shuffle) {
       if (thread.source_lane < 32 && (present >> thread.source_lane & 1)) thread.value = values[thread.source_lane];
-    } else if (thread.operation == WarpOperation::ballot) {
+    } else if (thread.operation == Meeting::ballot) {
       thread.lanes = holding;
-    } else if (thread.operation == WarpOperation::gather) {
+    } else if (thread.operation == Meeting::gather) {
       thread.lanes = present;
       for (unsigned rest = present; rest != 0; rest &= rest - 1)
         thread.values[__builtin_ctz(rest)] = values[__builtin_ctz(rest)];
@@ -85,18 +82,12 @@ void Block::finish_warp(unsigned warp, unsigned mask) {
   warps_[warp].waiting &= ~present;
 }
 
-void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
-                      std::uint64_t* values) {
-  Thread& thread = *current_;
-  const unsigned warp = thread.linear / 32, lane = thread.linear % 32;
+/// Fails if the running thread, which arrives at `operation`, is not in its mask, or lanes that wait for it there do
+/// not do the same.
+void Block::check_same_operation(unsigned mask, Meeting operation) {
+  const unsigned warp = current_->linear / 32, lane = current_->linear % 32;
   if (!(mask >> lane & 1))
     fail("lane " + std::to_string(lane) + " called a warp operation with mask " + hex(mask) + ", which it is not in");
-  check_lanes_at_meeting();
-  thread.operation = operation;
-  thread.mask = mask;
-  thread.value = value;
-  thread.source_lane = source_lane;
-  thread.values = values;
   for (unsigned lanes = mask & warps_[warp].waiting; lanes != 0; lanes &= lanes - 1) {
     const Thread& other = lane_thread(warp, static_cast<unsigned>(__builtin_ctz(lanes)));
     if (other.mask != mask) continue;
@@ -104,15 +95,27 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
     if (other.operation != operation) fail("lanes of mask " + hex(mask) + " met in different warp operations");
     break;  // the other ones have met this one
   }
-  warps_[warp].waiting |= 1u << lane;
-  const bool complete = warp_complete(warp, mask);
-  if (operation == WarpOperation::call) {
-    wait_for_leader(warp, mask, complete);
-  } else if (complete) {
-    finish_warp(warp, mask);
+}
+
+/// Returns true if the running lane goes on, as it is the last one to arrive.
+bool Block::arrive_at_warp_operation(Meeting operation, unsigned mask, std::uint64_t value, std::uint64_t other) {
+  Thread& thread = *current_;
+  const unsigned warp = thread.linear / 32;
+  check_lanes_at_meeting();
+  thread.operation = operation;
+  thread.mask = mask;
+  thread.value = value;
+  thread.result = operation == Meeting::shuffle ? static_cast<const void*>(&thread.value) : &thread.lanes;
+  if (operation == Meeting::gather) {
+    thread.values = reinterpret_cast<std::uint64_t*>(other);
   } else {
-    suspend(Waits::warp);
+    thread.source_lane = static_cast<unsigned>(other);
   }
+  check_same_operation(mask, operation);
+  warps_[warp].waiting |= 1u << thread.linear % 32;
+  if (!warp_complete(warp, mask)) return false;
+  finish_warp(warp, mask);
+  return true;
 }
 
 // --- Convergence: CUDA does not promise which lanes __activemask() finds together. The most useful answer is all lanes
@@ -138,30 +141,6 @@ void Block::release_converged() {
 }
 
 // --- Functions that kernels call.
-
-BarrierCount block_barrier(bool predicate) { return running("__syncthreads").barrier(predicate); }
-
-void warp_sync(unsigned mask) { running("__syncwarp").warp_meet(mask, WarpOperation::sync, 0, 0, nullptr); }
-
-std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane) {
-  Block& block = running("a warp shuffle");
-  block.warp_meet(mask, WarpOperation::shuffle, value, source_lane, nullptr);
-  return block.current().value;
-}
-
-unsigned warp_ballot(unsigned mask, bool predicate) {
-  Block& block = running("a warp vote");
-  block.warp_meet(mask, WarpOperation::ballot, predicate, 0, nullptr);
-  return block.current().lanes;
-}
-
-unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)[32]) {
-  Block& block = running("a warp operation");
-  block.warp_meet(mask, WarpOperation::gather, value, 0, values);
-  return block.current().lanes;
-}
-
-unsigned lane() noexcept { return t_thread->linear % 32; }
 
 [[gnu::noinline]] unsigned active_lanes() noexcept {
   if (!t_running) return 1;

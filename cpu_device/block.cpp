@@ -34,29 +34,6 @@ constinit thread_local const ThreadInfo* t_thread = &kHostThread;
 constinit thread_local Block* t_running = nullptr;
 constinit thread_local unsigned t_atomic_calls = 0;
 
-void ThreadQueue::push(Thread& thread) {
-  thread.next = nullptr;
-  (tail_ ? tail_->next : head_) = &thread;
-  tail_ = &thread;
-  ++size_;
-}
-
-Thread& ThreadQueue::pop() {
-  Thread& thread = *head_;
-  head_ = thread.next;
-  if (!head_) tail_ = nullptr;
-  --size_;
-  return thread;
-}
-
-void ThreadQueue::append(ThreadQueue& other) {
-  if (other.empty()) return;
-  (tail_ ? tail_->next : head_) = other.head_;
-  tail_ = other.tail_;
-  size_ += other.size_;
-  other = {};
-}
-
 Block::Block() = default;
 
 Block::~Block() {
@@ -73,19 +50,19 @@ void Block::trim() {
 void Block::reset(Launch& launch, std::uint64_t index) {
   const LaunchShape& shape = launch.shape;
   launch_ = &launch;
+  launch_failed_ = &launch.failed;
   thread_count_ = live_ = shape.block.x * shape.block.y * shape.block.z;
   next_unstarted_ = 0;
   next_index_ = {0, 0, 0};
   ready_ = at_barrier_ = converging_ = with_leader_ = {};
   barrier_holding_ = 0;
   block_calls_ = 0;
-  leaders_make_calls_ = leaders_make_calls();
   at_call_ = 0;
   switches_ = 0;
   yields_ = 0;
   progress();
   waiting_ = abandoned_ = false;
-  info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr};
+  info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr, leaders_make_calls()};
 
   // Calls that may throw come last, so that finish() finds the members above as at the start of a block.
   if (threads_.size() < thread_count_) threads_.resize(thread_count_);
@@ -168,6 +145,7 @@ void Block::run_thread(unsigned linear, Carrier& self) {
   thread.linear = linear;
   thread.block = &info_;
   thread.carrier = &self;
+  thread.frame = nullptr;
   thread.waits = Waits::nothing;
   thread.sleep_ended_ns = 0;
   thread.block_calls = 0;
@@ -203,20 +181,10 @@ void Block::end_thread(Thread& thread) {
   }
 }
 
-/// The running thread waits: runs other threads until one of them has put it into the ready queue again.
+/// The running thread waits: other threads run until one of them has put it into the ready queue again.
 void Block::suspend(Waits reason) {
-  Thread& thread = *current_;
-  thread.waits = reason;
-  progress();
-  if (launch_->failed.load(std::memory_order_relaxed))
-    abandon(*thread.carrier);  // the load needs no ordering: the flag guards no data
-  resume_next(*thread.carrier);
-  thread.waits = Waits::nothing;
-}
-
-void Block::switch_threads(Carrier& from, Carrier& to) {
-  ++switches_;
-  from.switch_to(to);
+  prepare_to_wait(reason);
+  resume_next(*current_->carrier);
 }
 
 /// Switches from `from`, on which no thread runs for now, to a thread that can run.
@@ -231,15 +199,17 @@ void Block::resume_next(Carrier& from) {
                "cpu_device/README.md";
       }));
     }
-    switch_threads(from, *fresh);
+    ++switches_;
+    from.switch_to(*fresh);
     return;
   }
   if (ready_.empty() && !converging_.empty()) release_converged();
   if (!ready_.empty()) {
-    Thread& next = ready_.pop();
-    current_ = &next;
-    t_thread = &next;
-    if (next.carrier != &from) switch_threads(from, *next.carrier);
+    Thread& next = next_ready();
+    if (next.carrier == &from) return;
+    if (next.frame != nullptr) next.carrier->set_frame(std::exchange(next.frame, nullptr));
+    ++switches_;
+    from.switch_to(*next.carrier, next.result);
     return;
   }
   if (live_ == 0) {

@@ -1,10 +1,9 @@
 #pragma once
 /// @file One block: schedules its threads on the OS thread that runs it. See README.md for the rules.
 
-#include "cpu_device/detail/builtins.hpp"
-#include "cpu_device/fiber.hpp"
-#include "cpu_device/launch.hpp"
+#include "cpu_device/thread.hpp"
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <limits>
@@ -17,56 +16,12 @@
 
 namespace cpu_device::detail {
 
-struct CallBegun;
-struct CallResult;
 struct Launch;
 
-enum class Waits : std::uint8_t { nothing, block_barrier, block_call, warp, convergence };
-enum class WarpOperation : std::uint8_t { sync, shuffle, ballot, gather, call };
-
-/// A thread that has started. Kernels read only its base class, ThreadInfo.
-struct Thread : ThreadInfo {
-  Thread* next = nullptr;      ///< in the ready queue, or in a queue of waiting threads
-  Carrier* carrier = nullptr;  ///< null after the thread has ended
-  Waits waits = Waits::nothing;
-
-  // Arguments and results of the thread's warp operation.
-  WarpOperation operation = WarpOperation::sync;
-  unsigned mask = 0;
-  unsigned source_lane = 0;
-  std::uint64_t value = 0;
-  std::uint64_t* values = nullptr;
-  unsigned lanes = 0;
-  const void* site = nullptr;
-
-  // The thread's group calls (group_calls.cpp).
-  std::uint64_t block_calls = 0;       ///< number of calls that it has begun with its block
-  const char* lanes_call = nullptr;    ///< name of the call of lanes that it is in; null: none
-  unsigned lanes_mask = 0;             ///< the lanes of that call's group
-  bool lanes_met = false;              ///< true if it has come to a warp operation in that call
-  const CallResult* result = nullptr;  ///< where it wants the result of the call for which it meets its group
-
-  std::uint64_t sleep_began_ns = 0;  ///< start of a series of nanosleep() calls that follow one another closely
-  std::uint64_t sleep_ended_ns = 0;
-
-  Unfinished unfinished;
-  std::vector<Unfinished> kept;  ///< the latest last
-};
-
-/// First in, first out.
-class ThreadQueue {
- public:
-  bool empty() const { return head_ == nullptr; }
-  unsigned size() const { return size_; }
-  Thread* front() const { return head_; }
-  void push(Thread& thread);
-  Thread& pop();
-  void append(ThreadQueue& other);  ///< leaves `other` empty
-
- private:
-  Thread* head_ = nullptr;
-  Thread* tail_ = nullptr;
-  unsigned size_ = 0;
+/// What goes on after a thread has come to a meeting: a frame of cpu_device_meet(), and what that returns there.
+struct NextFrame {
+  void* frame;
+  const void* result;
 };
 
 /// What went wrong in a block, and in which thread.
@@ -100,17 +55,13 @@ class Block {
   void trim();
 
   // The running thread calls these.
-  BarrierCount barrier(bool predicate);
-  void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
-                 std::uint64_t* values);
   unsigned converge(const void* site);
-  CallBegun begin_block_call(const char* name);
-  CallBegun begin_lanes_call(unsigned mask, const char* name);
+  inline void begin_block_call(const char* name);
+  bool begin_lanes_call(unsigned mask, const char* name);
   void end_lanes_call();
-  bool arrive_at_block_call(const CallResult& result);
-  bool arrive_at_lanes_call(unsigned mask, const CallResult& result);
-  void hand_result_to_block();
-  void hand_result_to_lanes(unsigned mask);
+  const void* meet(Meeting meeting, unsigned mask, std::uint64_t value, std::uint64_t other);
+  NextFrame meet_at(void* frame, Meeting meeting, unsigned mask, std::uint64_t value, std::uint64_t other);
+  void hand_result(unsigned mask, const void* result, std::size_t bytes);
   std::uint64_t switches() const { return switches_; }
   void yield();
   void relax(std::uint64_t waited_ns);
@@ -135,23 +86,31 @@ class Block {
   void run_thread(unsigned linear, Carrier& self);
   void end_thread(Thread& thread);
   Carrier& take_carrier();
+  inline void prepare_to_wait(Waits reason);
   void suspend(Waits reason);
+  inline Thread& next_ready();
   void resume_next(Carrier& from);
-  void switch_threads(Carrier& from, Carrier& to);
   void release_barrier();
   Thread& lane_thread(unsigned warp, unsigned lane) { return threads_[warp * 32 + lane]; }
   bool warp_complete(unsigned warp, unsigned mask);
   void finish_warp(unsigned warp, unsigned mask);
-  void wait_for_leader(unsigned warp, unsigned mask, bool complete);
+  bool arrive(Meeting meeting, unsigned mask, std::uint64_t value, std::uint64_t other);
+  bool arrive_at_barrier(bool predicate);
+  bool arrive_at_warp_operation(Meeting operation, unsigned mask, std::uint64_t value, std::uint64_t other);
+  bool arrive_at_block_call(const char* name);
+  bool arrive_at_lanes_call(unsigned mask, const char* name);
+  void hand_result_to_lanes(unsigned mask, const void* result, std::size_t bytes);
   void release_converged();
   void note_waiting(std::uint64_t waited_ns);
   bool has_unstarted() const { return next_unstarted_ < thread_count_; }
   void progress() { cycle_turns_ = 0, cycle_waited_ns_ = kNoCycle, idle_turns_ = 0; }
 
-  void check_before_meeting();
+  inline void check_before_meeting();
+  void begin_next_block_call(const char* name);
   void check_lanes_calls(const char* does);
-  void check_lanes_at_meeting();
+  inline void check_lanes_at_meeting();
   void check_same_lanes_call(const Thread& other);
+  void check_same_operation(unsigned mask, Meeting operation);
 
   [[noreturn]] void fail(std::string what);
   template <class Words>
@@ -173,6 +132,7 @@ class Block {
   std::vector<std::byte> dynamic_shared_;
 
   Launch* launch_ = nullptr;
+  const std::atomic<bool>* launch_failed_ = nullptr;
   BlockInfo info_;
   Thread* current_ = nullptr;
   unsigned thread_count_ = 0;
@@ -186,7 +146,6 @@ class Block {
   int barrier_holding_ = 0;
   std::uint64_t block_calls_ = 0;     ///< the largest Thread::block_calls
   const char* block_call_ = nullptr;  ///< name of the latest of these calls
-  bool leaders_make_calls_ = false;   ///< DeviceShape
   unsigned at_call_ = 0;              ///< number of threads that have arrived at a call which the leader is to make
   ThreadQueue with_leader_;           ///< those of them that are not the leader
   std::uint64_t switches_ = 0;
@@ -202,6 +161,41 @@ class Block {
   int signal_ = 0;
   const void* signal_address_ = nullptr;
 };
+
+/// The running thread is about to wait.
+void Block::prepare_to_wait(Waits reason) {
+  current_->waits = reason;
+  progress();
+  if (launch_failed_->load(std::memory_order_relaxed)) abandon(*current_->carrier);  // relaxed: it guards no data
+}
+
+/// Makes the next thread that can run the running one.
+Thread& Block::next_ready() {
+  Thread& next = ready_.pop();
+  if (const Thread* later = ready_.front()) __builtin_prefetch(later->frame);
+  next.waits = Waits::nothing;
+  current_ = &next;
+  t_thread = &next;
+  return next;
+}
+
+void Block::begin_block_call(const char* name) {
+  if (++current_->block_calls != block_calls_ || name != block_call_) begin_next_block_call(name);
+}
+
+/// The running thread is about to meet its block. Fails if others cannot come, as they are in another call.
+void Block::check_before_meeting() {
+  if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
+  if (warps_[current_->linear / 32].in_calls != 0) check_lanes_calls("waits at a barrier");
+}
+
+/// Notes that the running thread meets lanes of its warp. Fails if lanes of its call's group have ended.
+void Block::check_lanes_at_meeting() {
+  Thread& thread = *current_;
+  if (thread.lanes_call == nullptr) return;
+  thread.lanes_met = true;
+  if ((thread.lanes_mask & ~warps_[thread.linear / 32].live) != 0) fail_in_lanes_call("have ended");
+}
 
 /// The block that this OS thread runs now; null between blocks and on host threads. Each socket call reads it several
 /// times (CMakeLists.txt). In a program, such a read is a load, since the linker knows the address. In a shared

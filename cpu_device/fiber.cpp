@@ -16,11 +16,20 @@
 #endif
 
 #if defined(__x86_64__)
-// Does what jump_fcontext() does, and saves the same words, so that it resumes what make_fcontext() has made. The one
-// difference: it ends with a `ret`. A processor predicts where a `ret` goes to by the calls before it. Threads of a
-// block have made the same calls when they wait, so the predictions are right as long as each call has its `ret`.
-// jump_fcontext() ends with a jump. After it, the predictions of all later `ret`s are wrong, up to the kernel: that
-// takes three times as long as a whole switch takes now.
+// cpu_device_jump(from, to, data, result) suspends the caller, writes its frame to *from, and resumes the frame `to`.
+// It saves the registers that jump_fcontext() saves, in the same places, so that it resumes what make_fcontext() has
+// made. Two differences:
+// - It ends with a `ret`. A processor predicts where a `ret` goes to by the calls before it. Threads of a block have
+//   made the same calls when they wait, so the predictions are right as long as each call has its `ret`.
+//   jump_fcontext() ends with a jump. After it, the predictions of all later `ret`s are wrong, up to the kernel: that
+//   takes three times as long as a whole switch takes now.
+// - It leaves the control words of the floating-point units as they are: all threads of a block have the same ones.
+//   CUDA has no calls that change them. To save and load them took a third of a switch.
+//
+// cpu_device_meet(meeting, mask, value, other) saves the same frame, and asks cpu_device_arrive() which frame goes on.
+// That is mostly another thread's in cpu_device_meet(), which came here from another place of the kernel. A `ret` would
+// then be predicted wrong, and so would the `ret` of each function between the kernel and this one. So there are none,
+// and it ends with a jump. A processor predicts where a jump goes to by where it went the last times.
 asm(R"(
   .pushsection .text
   .globl cpu_device_jump
@@ -28,18 +37,14 @@ asm(R"(
   .type cpu_device_jump, @function
 cpu_device_jump:
   leaq -0x38(%rsp), %rsp
-  stmxcsr (%rsp)
-  fnstcw 0x04(%rsp)
   movq %r12, 0x08(%rsp)
   movq %r13, 0x10(%rsp)
   movq %r14, 0x18(%rsp)
   movq %r15, 0x20(%rsp)
   movq %rbx, 0x28(%rsp)
   movq %rbp, 0x30(%rsp)
-  movq %rsp, %rax       # the result's first word: what is suspended now
-  movq %rdi, %rsp
-  ldmxcsr (%rsp)
-  fldcw 0x04(%rsp)
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
   movq 0x08(%rsp), %r12
   movq 0x10(%rsp), %r13
   movq 0x18(%rsp), %r14
@@ -47,31 +52,64 @@ cpu_device_jump:
   movq 0x28(%rsp), %rbx
   movq 0x30(%rsp), %rbp
   leaq 0x38(%rsp), %rsp
-  movq %rsi, %rdx       # its second word: the data
-  movq %rax, %rdi       # what make_fcontext() has made takes the first word as an argument
+  movq %rdx, %rsi       # for what make_fcontext() has made
+  movq %rcx, %rax       # for a thread that is in cpu_device_meet()
   ret
   .size cpu_device_jump, . - cpu_device_jump
   .popsection
 )");
 
-extern "C" boost::context::detail::transfer_t cpu_device_jump(boost::context::detail::fcontext_t to, void* data);
+extern "C" void cpu_device_jump(void** from, void* to, void* data, const void* result);
+#endif
+
+#if CPU_DEVICE_SWITCHES_AT_MEETINGS
+asm(R"(
+  .pushsection .text
+  .globl cpu_device_meet
+  .type cpu_device_meet, @function
+cpu_device_meet:
+  .cfi_startproc
+  leaq -0x38(%rsp), %rsp
+  .cfi_def_cfa_offset 0x40
+  movq %r12, 0x08(%rsp)
+  movq %r13, 0x10(%rsp)
+  movq %r14, 0x18(%rsp)
+  movq %r15, 0x20(%rsp)
+  movq %rbx, 0x28(%rsp)
+  movq %rbp, 0x30(%rsp)
+  movq %rsp, %r8
+  call cpu_device_arrive
+  cmpq %rax, %rsp
+  je 1f
+  movq %rax, %rsp
+  movq %rdx, %rax
+  movq 0x08(%rsp), %r12
+  movq 0x10(%rsp), %r13
+  movq 0x18(%rsp), %r14
+  movq 0x20(%rsp), %r15
+  movq 0x28(%rsp), %rbx
+  movq 0x30(%rsp), %rbp
+  movq 0x38(%rsp), %rcx
+  leaq 0x40(%rsp), %rsp
+  .cfi_def_cfa_offset 0
+  jmp *%rcx
+  .cfi_def_cfa_offset 0x40
+1:
+  movq %rdx, %rax       # the same thread goes on: cpu_device_arrive() has kept its registers
+  leaq 0x38(%rsp), %rsp
+  .cfi_def_cfa_offset 0x08
+  ret
+  .cfi_endproc
+  .size cpu_device_meet, . - cpu_device_meet
+  .popsection
+)");
 #endif
 
 namespace cpu_device::detail {
 
 using boost::context::detail::transfer_t;
-#if defined(__x86_64__)
-constexpr auto* jump = cpu_device_jump;
-#else
-constexpr auto* jump = boost::context::detail::jump_fcontext;
-#endif
 
 namespace {
-
-struct Switch {
-  Carrier* from;
-  Carrier* to;
-};
 
 /// Bytes of the guard below each stack. A kernel may have local arrays that are larger than the stack (on a GPU up to
 /// 512 KiB per thread), and may first write to their far end: this must not hit another thread's stack. The guard costs
@@ -104,14 +142,36 @@ Carrier::Carrier() {
 #endif
 }
 
+#if defined(__x86_64__)
+/// Suspends the caller, writes its frame to `from`, and resumes `to`.
+void Carrier::jump(void*& from, Carrier& to, const void* result) noexcept {
+  cpu_device_jump(&from, to.context_, &to, result);
+}
+
 /// The first function that runs on a new carrier.
 void enter_carrier(transfer_t arrival) {
-  const Switch at = *static_cast<Switch*>(arrival.data);
-  at.from->context_ = arrival.fctx;
+  Carrier& self = *static_cast<Carrier*>(arrival.data);
+#else
+/// The same with fcontext, where what is resumed writes down the frame of what was suspended.
+struct Carrier::Switch {
+  void*& from;
+  Carrier& to;
+};
+
+void Carrier::jump(void*& from, Carrier& to, const void*) noexcept {
+  Switch here{from, to};
+  const transfer_t arrival = boost::context::detail::jump_fcontext(to.context_, &here);
+  static_cast<Switch*>(arrival.data)->from = arrival.fctx;
+}
+
+void enter_carrier(transfer_t arrival) {
+  Carrier& self = static_cast<Carrier::Switch*>(arrival.data)->to;
+  static_cast<Carrier::Switch*>(arrival.data)->from = arrival.fctx;
+#endif
 #if CPU_DEVICE_ASAN
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
-  at.to->entry_(*at.to);
+  self.entry_(self);
   std::abort();  // an entry never returns
 }
 
@@ -151,23 +211,21 @@ bool Carrier::guard_contains(const void* address) const noexcept {
   return mapping_ && at >= mapping_ && at < mapping_ + kGuardBytes;
 }
 
-void Carrier::switch_to(Carrier& to) noexcept {
-  Switch here{this, &to};
+void Carrier::switch_to(Carrier& to, const void* result) noexcept {
 #if CPU_DEVICE_TSAN
   __tsan_switch_to_fiber(to.tsan_fiber_, 0);
 #elif CPU_DEVICE_ASAN
   __sanitizer_start_switch_fiber(&fake_stack_, to.stack_low_, to.stack_bytes_);
 #endif
-  const transfer_t arrival = jump(to.context_, &here);
-  static_cast<Switch*>(arrival.data)->from->context_ = arrival.fctx;
+  jump(context_, to, result);
 #if CPU_DEVICE_ASAN
   __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 #endif
 }
 
 void Carrier::leave_for(Carrier& to) noexcept {
-  Switch here{this, &to};
-  jump(to.context_, &here);
+  void* left = nullptr;
+  jump(left, to, nullptr);
   std::abort();  // this is never resumed
 }
 

@@ -1,11 +1,19 @@
 #pragma once
 /// @file Stacks that threads of a block run on, and the switch between them. Announces each switch to the sanitizers.
+/// A thread that meets its group has a shorter way to the next thread (cpu_device_meet).
 
 #include "cpu_device/sanitizers.hpp"
 
 #include <boost/context/detail/fcontext.hpp>
 
 #include <cstddef>
+
+/// True if cpu_device_meet() is written for this processor. Sanitizers must hear of each switch: there it is C++.
+#if defined(__x86_64__) && !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN
+#define CPU_DEVICE_SWITCHES_AT_MEETINGS 1
+#else
+#define CPU_DEVICE_SWITCHES_AT_MEETINGS 0
+#endif
 
 namespace cpu_device::detail {
 
@@ -29,18 +37,26 @@ class Carrier {
 
   bool guard_contains(const void* address) const noexcept;
 
-  /// Suspends the caller on this stack, and resumes what is suspended on `to`.
-  void switch_to(Carrier& to) noexcept;
+  /// Suspends the caller on this stack, and resumes what is suspended on `to`. `result`: what cpu_device_meet() returns
+  /// there, if `to` is suspended in it.
+  void switch_to(Carrier& to, const void* result = nullptr) noexcept;
   /// Resumes what is suspended on `to`. A signal handler on another stack calls it; what ran on this stack never
   /// resumes.
   [[noreturn]] void leave_for(Carrier& to) noexcept;
+
+  // For cpu_device_meet(), which saves and resumes frames itself. They are as those that switch_to() makes.
+  void* frame() const noexcept { return context_; }
+  void set_frame(void* frame) noexcept { context_ = frame; }
 
   Carrier* next = nullptr;  ///< in the owner's list of carriers
 
  private:
   friend void enter_carrier(boost::context::detail::transfer_t);
+  struct Switch;
 
-  boost::context::detail::fcontext_t context_ = nullptr;
+  static void jump(void*& from, Carrier& to, const void* result) noexcept;
+
+  boost::context::detail::fcontext_t context_ = nullptr;  ///< the frame of what is suspended; a void*
   Entry entry_ = nullptr;
   std::byte* mapping_ = nullptr;  ///< guard and stack; null for an OS thread's own stack
   const void* stack_low_ = nullptr;

@@ -20,17 +20,6 @@ bool same_name(const char* a, const char* b) {
   return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
 }
 
-/// Copies the leader's result to where another thread wants it. A size that the compiler knows needs no call.
-void copy_result(const CallResult& leaders, const CallResult& other) {
-  if (leaders.bytes == 8) {
-    std::memcpy(other.at, leaders.at, 8);
-  } else if (leaders.bytes == 4) {
-    std::memcpy(other.at, leaders.at, 4);
-  } else {
-    std::memcpy(other.at, leaders.at, leaders.bytes);
-  }
-}
-
 }  // namespace
 
 /// Fails with the text that `what` makes. No string may be left on this stack, because it is never unwound.
@@ -45,9 +34,9 @@ void Block::fail_by_part(Words what) {
 
 // --- Calls of the block.
 
-CallBegun Block::begin_block_call(const char* name) {
-  Thread& thread = *current_;
-  ++thread.block_calls;
+/// The running thread has begun another call than the block's latest, or one of another name.
+void Block::begin_next_block_call(const char* name) {
+  const Thread& thread = *current_;
   if (thread.block_calls > block_calls_) {
     block_calls_ = thread.block_calls;
     block_call_ = name;
@@ -65,36 +54,26 @@ CallBegun Block::begin_block_call(const char* name) {
              block_call_ + "()";
     });
   }
-  return {true, leaders_make_calls_};
-}
-
-/// The running thread is about to meet its block. Fails if others cannot come, as they are in another call.
-void Block::check_before_meeting() {
-  if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
-  if (warps_[current_->linear / 32].in_calls != 0) check_lanes_calls("waits at a barrier");
 }
 
 /// The threads of the block wait here. When the last one has arrived, thread 0 goes on; the others do so when it has
-/// handed them the result. A thread of the block that does something else meanwhile is noticed as at a barrier.
-bool Block::arrive_at_block_call(const CallResult& result) {
+/// handed them the result. A thread of the block that does something else meanwhile is noticed as at a barrier. Returns
+/// true if the running thread is thread 0 and goes on.
+bool Block::arrive_at_block_call(const char* name) {
+  begin_block_call(name);
   check_before_meeting();
   Thread& thread = *current_;
   Thread& leader = threads_[0];
   const bool leads = &thread == &leader, last = ++at_call_ == live_;
-  thread.result = &result;
   warps_[thread.linear / 32].at_barrier |= 1u << thread.linear % 32;
-  if (!leads) with_leader_.push(thread);
-  if (!leads && last) ready_.push(leader);
-  if (!leads || !last) suspend(Waits::block_call);
-  return leads;
-}
-
-void Block::hand_result_to_block() {
-  at_call_ = 0;
-  for (Warp& warp : warps_) warp.at_barrier = 0;
-  for (Thread* other = with_leader_.front(); other != nullptr; other = other->next)
-    copy_result(*current_->result, *other->result);
-  ready_.append(with_leader_);
+  if (leads) {
+    thread.result = nullptr;
+    return last;
+  }
+  thread.result = leader.result_of_leader;
+  with_leader_.push(thread);
+  if (last) ready_.push(leader);
+  return false;
 }
 
 /// Fails because the running thread has not begun the block's latest call and is about to wait or to end.
@@ -106,17 +85,19 @@ void Block::fail_outside_block_call(const char* does) {
 
 // --- Calls of lanes.
 
-CallBegun Block::begin_lanes_call(unsigned mask, const char* name) {
+/// Returns true if the running thread was in no call of lanes before. Otherwise, another call of the library makes this
+/// one, and it is a part of that call.
+bool Block::begin_lanes_call(unsigned mask, const char* name) {
   Thread& thread = *current_;
-  if (thread.lanes_call != nullptr) return {false, leaders_make_calls_};  // another call of the library makes this one
+  if (thread.lanes_call != nullptr) return false;
   thread.lanes_call = name;
   thread.lanes_mask = mask;
   thread.lanes_met = false;
   Warp& warp = warps_[thread.linear / 32];
   ++warp.in_calls;
-  if ((mask & ~warp.live) != 0) fail_in_lanes_call("have ended");
-  if ((mask & warp.at_barrier) != 0) fail_in_lanes_call("wait at a barrier of the block");
-  return {true, leaders_make_calls_};
+  if ((mask & (~warp.live | warp.at_barrier)) != 0)
+    fail_in_lanes_call((mask & ~warp.live) != 0 ? "have ended" : "wait at a barrier of the block");
+  return true;
 }
 
 void Block::end_lanes_call() {
@@ -151,14 +132,6 @@ void Block::check_lanes_calls(const char* does) {
   }
 }
 
-/// Notes that the running thread meets lanes of its warp. Fails if lanes of its call's group have ended.
-void Block::check_lanes_at_meeting() {
-  Thread& thread = *current_;
-  if (thread.lanes_call == nullptr) return;
-  thread.lanes_met = true;
-  if ((thread.lanes_mask & ~warps_[thread.linear / 32].live) != 0) fail_in_lanes_call("have ended");
-}
-
 /// Fails if the running thread and `other`, which have met at a warp operation, are in different calls.
 void Block::check_same_lanes_call(const Thread& other) {
   if (same_name(current_->lanes_call, other.lanes_call)) return;
@@ -169,49 +142,68 @@ void Block::check_same_lanes_call(const Thread& other) {
       [&] { return "this thread calls " + call(*current_) + ", but other lanes of the group call " + call(other); });
 }
 
-bool Block::arrive_at_lanes_call(unsigned mask, const CallResult& result) {
-  current_->result = &result;
-  warp_meet(mask, WarpOperation::call, 0, 0, nullptr);
-  return (mask & -mask) == 1u << current_->linear % 32;
+/// The running thread arrives at a call of the lanes of `mask`. When the last one has arrived, their leader, the lowest
+/// lane, goes on. Returns true if that is the running thread.
+bool Block::arrive_at_lanes_call(unsigned mask, const char* name) {
+  Thread& thread = *current_;
+  const unsigned index = thread.linear / 32, lane = 1u << thread.linear % 32, leader = mask & -mask;
+  Warp& warp = warps_[index];
+  Thread& leading = lane_thread(index, static_cast<unsigned>(__builtin_ctz(mask)));
+  thread.ends_lanes_call = begin_lanes_call(mask, name);
+  check_lanes_at_meeting();
+  thread.operation = Meeting::lanes_call;
+  thread.mask = mask;
+  // The leader is mostly there already, in the same call. If not, the lanes are looked at one by one.
+  const bool joins = (warp.waiting & leader) != 0 && (mask & lane) != 0 && leading.mask == mask &&
+                     leading.operation == Meeting::lanes_call && leading.lanes_call == thread.lanes_call;
+  if (!joins) check_same_operation(mask, Meeting::lanes_call);
+  thread.result = lane == leader ? nullptr : thread.result_of_leader;
+  warp.waiting |= lane;
+  if ((warp.waiting & mask) != mask || !warp_complete(index, mask)) return false;
+  warp.waiting &= ~leader;  // so that the meeting is not found complete once more
+  if (lane != leader) ready_.push(leading);
+  return lane == leader;
 }
 
-/// The running thread has arrived at a call of the lanes of `mask`. `complete`: as the last one; their leader, the
-/// lowest lane, then goes on.
-void Block::wait_for_leader(unsigned warp, unsigned mask, bool complete) {
-  Thread& leader = lane_thread(warp, static_cast<unsigned>(__builtin_ctz(mask)));
-  const bool leads = current_ == &leader;
-  if (complete) warps_[warp].waiting &= ~(mask & -mask);  // so that the meeting is not found complete once more
-  if (complete && !leads) ready_.push(leader);
-  if (!complete || !leads) suspend(Waits::warp);
+/// Copies the result to each lane, since lanes may be in another group's call before all have seen this one's. A size
+/// that the compiler knows needs no call.
+void Block::hand_result_to_lanes(unsigned mask, const void* result, std::size_t bytes) {
+  const unsigned index = current_->linear / 32;
+  Warp& warp = warps_[index];
+  for (unsigned lanes = mask; lanes != 0; lanes &= lanes - 1) {
+    Thread& thread = lane_thread(index, static_cast<unsigned>(__builtin_ctz(lanes)));
+    if (thread.ends_lanes_call) thread.lanes_call = nullptr, --warp.in_calls;
+    if (&thread == current_) continue;
+    if (bytes == 8) {
+      std::memcpy(thread.result_of_leader, result, 8);
+    } else {
+      std::memcpy(thread.result_of_leader, result, bytes);
+    }
+    ready_.push(thread);
+  }
+  warp.waiting &= ~mask;
 }
 
-void Block::hand_result_to_lanes(unsigned mask) {
-  const unsigned warp = current_->linear / 32;
-  for (unsigned others = mask & (mask - 1); others != 0; others &= others - 1)
-    copy_result(*current_->result, *lane_thread(warp, static_cast<unsigned>(__builtin_ctz(others))).result);
-  finish_warp(warp, mask);
+/// `mask`: the lanes; 0: the block.
+void Block::hand_result(unsigned mask, const void* result, std::size_t bytes) {
+  if (mask != 0) return hand_result_to_lanes(mask, result, bytes);
+  std::memcpy(current_->result_of_leader, result, bytes);
+  at_call_ = 0;
+  for (Warp& warp : warps_) warp.at_barrier = 0;
+  ready_.append(with_leader_);
 }
 
 // --- Functions that kernels call.
 
-CallBegun begin_block_call(const char* name) {
-  return t_running ? t_running->begin_block_call(name) : CallBegun{false, false};
+bool begin_call(const char* name, unsigned mask) {
+  if (t_running == nullptr) return false;
+  if (mask != 0) return t_running->begin_lanes_call(mask, name);
+  t_running->begin_block_call(name);
+  return false;
 }
-
-CallBegun begin_lanes_call(unsigned mask, const char* name) {
-  return t_running ? t_running->begin_lanes_call(mask, name) : CallBegun{false, false};
-}
-
-bool arrive_at_block_call(const CallResult& result) { return t_running->arrive_at_block_call(result); }
-
-bool arrive_at_lanes_call(unsigned mask, const CallResult& result) {
-  return t_running->arrive_at_lanes_call(mask, result);
-}
-
-void hand_result_to_block() { t_running->hand_result_to_block(); }
-
-void hand_result_to_lanes(unsigned mask) { t_running->hand_result_to_lanes(mask); }
 
 void end_lanes_call() noexcept { t_running->end_lanes_call(); }
+
+void hand_result(unsigned mask, const void* result, std::size_t bytes) { t_running->hand_result(mask, result, bytes); }
 
 }  // namespace cpu_device::detail

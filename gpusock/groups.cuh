@@ -43,29 +43,45 @@ __device__ inline cooperative_groups::thread_block this_block() { return coopera
 namespace detail {
 
 #if GPUSOCK_KERNELS_ON_CPU
+/// A function of two lines that begins with GPUSOCK_CALL_OF_LEADER. The CPU device's kernels hold it themselves, so
+/// that a thread that leaves a meeting goes on in its kernel. From a function between the two it would return, and the
+/// processor would predict that it returns to where the thread came from that ran before: one wrong prediction takes as
+/// long as all the rest of a meeting for a thread.
+#define GPUSOCK_FN_OF_GROUP [[gnu::always_inline]] inline
+/// What such a function calls if all threads make the call. It stays apart, or kernels would be large.
+#define GPUSOCK_FN_BY_ALL [[gnu::noinline]]
 struct CallOfOne {
   CallOfOne(const ThisThread&, const char*) {}
 };
 template <class Group>
-using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOne, cpu_device::GroupCall<Group>>;
+using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOne, cpu_device::GroupCall>;
 /// Begins a function that all threads of `group` call together. The CPU device reports it if only some of them do.
-#define GPUSOCK_GROUP_CALL(group) \
-  const ::gpusock::detail::GroupCall<std::remove_cvref_t<decltype(group)>> group_call(group, __func__)
-/// The same for a function that does what `call`, the call of one thread, does. If the CPU device's groups meet once
-/// for a call, their leader makes this call, and the function returns its result to all threads. `...`: nothing, or a
-/// variable that the call writes.
-#define GPUSOCK_GROUP_CALL_OF_ONE(group, call, ...)                                                 \
-  GPUSOCK_GROUP_CALL(group);                                                                        \
-  if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(group)>, ::gpusock::ThisThread>) {     \
-    if (group_call.once()) return group_call.make([&] { return call; } __VA_OPT__(, ) __VA_ARGS__); \
-  }                                                                                                 \
+#define GPUSOCK_GROUP_CALL_NAMED(group, name) \
+  const ::gpusock::detail::GroupCall<std::remove_cvref_t<decltype(group)>> group_call(group, name)
+/// If the CPU device's groups meet once for a call, their leader makes `call`, and the function returns its result to
+/// all threads. Otherwise the function goes on. `...`: nothing, or a variable that the call writes.
+#define GPUSOCK_CALL_OF_LEADER(group, call, ...)                                                             \
+  if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(group)>, ::gpusock::ThisThread>) {              \
+    if (::cpu_device::leaders_call()) [[likely]]                                                             \
+      return ::cpu_device::call_for_group(group, __func__, [&] { return call; } __VA_OPT__(, ) __VA_ARGS__); \
+  }                                                                                                          \
   static_assert(true)
 #else
+/// A function of two lines that begins with GPUSOCK_CALL_OF_LEADER, and what it calls.
+#define GPUSOCK_FN_OF_GROUP GPUSOCK_FN
+#define GPUSOCK_FN_BY_ALL GPUSOCK_FN
 /// Begins a function that all threads of `group` call together. Nothing checks that they do.
-#define GPUSOCK_GROUP_CALL(group) static_cast<void>(0)
-/// The same. `call`, what one thread would call, is for the CPU device: here all threads take part.
-#define GPUSOCK_GROUP_CALL_OF_ONE(group, call, ...) static_cast<void>(0)
+#define GPUSOCK_GROUP_CALL_NAMED(group, name) static_cast<void>(0)
+/// Nothing here: all threads take part in `call`.
+#define GPUSOCK_CALL_OF_LEADER(group, call, ...) static_cast<void>(0)
 #endif
+/// The same as GPUSOCK_GROUP_CALL_NAMED, with the function's own name.
+#define GPUSOCK_GROUP_CALL(group) GPUSOCK_GROUP_CALL_NAMED(group, __func__)
+/// Begins a function that all threads of `group` call together, and that does what `call`, the call of one thread,
+/// does.
+#define GPUSOCK_GROUP_CALL_OF_ONE(group, call, ...)               \
+  GPUSOCK_CALL_OF_LEADER(group, call __VA_OPT__(, ) __VA_ARGS__); \
+  GPUSOCK_GROUP_CALL(group)
 
 /// Returns the leader's value to every thread of the group. T is trivially copyable and at most 16 bytes. This is also
 /// a barrier of the group: after it, all threads see what its threads wrote before. The group must pass another barrier

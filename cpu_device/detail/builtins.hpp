@@ -1,6 +1,7 @@
 #pragma once
 /// @file The built-ins of a running thread: indices, barriers, time.
 
+#include "cpu_device/detail/meeting.hpp"
 #include "cpu_device/detail/vector_types.hpp"
 
 #include <cstdint>
@@ -13,6 +14,7 @@ struct BlockInfo {
   dim3 block_dim{1};
   dim3 grid_dim{1};
   void* dynamic_shared = nullptr;
+  bool leaders_make_calls = false;  ///< DeviceShape; false for host threads
 };
 
 /// The running CUDA thread. Host threads see thread 0 of block 0, and a block of one thread.
@@ -30,7 +32,9 @@ struct BarrierCount {
   int arrived;
   int holding;
 };
-BarrierCount block_barrier(bool predicate);
+inline const BarrierCount& block_barrier(bool predicate) {
+  return *static_cast<const BarrierCount*>(cpu_device_meet(Meeting::barrier, 0, predicate, 0));
+}
 
 /// Lets the block's other threads run without saying that this one waits.
 void yield() noexcept;
@@ -47,11 +51,11 @@ std::uint64_t kernel_clock_ns() noexcept;
 
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads() { cpu_device::detail::block_barrier(false); }
+inline void __syncthreads() { cpu_device_meet(cpu_device::detail::Meeting::barrier, 0, 0, 0); }
 inline int __syncthreads_count(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding; }
 inline int __syncthreads_or(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding != 0; }
 inline int __syncthreads_and(int predicate) {
-  const auto count = cpu_device::detail::block_barrier(predicate != 0);
+  const auto& count = cpu_device::detail::block_barrier(predicate != 0);
   return count.holding == count.arrived;
 }
 

@@ -9,103 +9,86 @@
 #include "cpu_device/detail/cooperative_groups.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 namespace cpu_device {
 
 namespace detail {
 
-/// Where a thread wants the result of its group's call.
-struct CallResult {
-  void* at;
-  std::size_t bytes;
-};
+inline constexpr std::size_t kCallResultMax = 32, kCallAlignment = 16;
 
-struct CallBegun {
-  bool first;  ///< for lanes: the thread was in no call of lanes before; then end_lanes_call() must follow
-  bool once;   ///< the leader makes the call for all
-};
-CallBegun begin_block_call(const char* name);
-CallBegun begin_lanes_call(unsigned mask, const char* name);
+/// Returns true if end_lanes_call() must follow.
+bool begin_call(const char* name, unsigned mask);
 void end_lanes_call() noexcept;
-/// Returns true to the leader, the thread of rank 0, when all threads of the group have arrived. It then makes the call
-/// and hands its result to all. To the others it returns false when they have the result.
-bool arrive_at_block_call(const CallResult& result);
-bool arrive_at_lanes_call(unsigned mask, const CallResult& result);
-void hand_result_to_block();
-void hand_result_to_lanes(unsigned mask);
+void hand_result(unsigned mask, const void* result, std::size_t bytes);
 
-inline bool arrive(const cooperative_groups::thread_block&, const CallResult& result) {
-  return arrive_at_block_call(result);
+inline unsigned lanes_of(const cooperative_groups::thread_block&) { return 0; }
+inline unsigned lanes_of(const cooperative_groups::detail::LaneGroup& lanes) { return lanes.mask(); }
+
+/// Returns null to the leader when all threads of the group have arrived. It then makes the call and hands its result
+/// to all. To the others it returns the address of the result, when they have it.
+inline const void* meet_for_call(const cooperative_groups::thread_block&, const char* name) {
+  return cpu_device_meet(Meeting::block_call, 0, reinterpret_cast<std::uintptr_t>(name), 0);
 }
-inline bool arrive(const cooperative_groups::detail::LaneGroup& lanes, const CallResult& result) {
-  return arrive_at_lanes_call(lanes.mask(), result);
+inline const void* meet_for_call(const cooperative_groups::detail::LaneGroup& lanes, const char* name) {
+  return cpu_device_meet(Meeting::lanes_call, lanes.mask(), reinterpret_cast<std::uintptr_t>(name), 0);
 }
-inline void hand_result(const cooperative_groups::thread_block&) { hand_result_to_block(); }
-inline void hand_result(const cooperative_groups::detail::LaneGroup& lanes) { hand_result_to_lanes(lanes.mask()); }
 
 }  // namespace detail
 
-/// While it exists, the running thread is in a call that all threads of the group must make. `name` is the call's name
-/// for messages, a literal. It has no effect outside of kernels.
-template <class Group>
+/// While it exists, the running thread is in a call that all threads of the group must make, and make. `name` is the
+/// call's name for messages, a literal. It has no effect outside of kernels.
 class GroupCall {
  public:
-  GroupCall(const Group& group, const char* name) : group_(group), begun_(begin(group, name)) {}
+  template <class Group>
+  GroupCall(const Group& group, const char* name) : ends_(detail::begin_call(name, detail::lanes_of(group))) {}
   ~GroupCall() {
-    if (!kOfBlock && begun_.first) detail::end_lanes_call();
+    if (ends_) detail::end_lanes_call();
   }
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
 
-  /// True if the group's leader makes the call for all.
-  bool once() const { return begun_.once; }
-
-  /// For once(): returns what `call()` returns to the leader, when all threads of the group have arrived.
-  template <class Call>
-  auto make(Call call) const {
-    using Result = decltype(call());
-    static_assert(std::is_trivially_copyable_v<Result>);
-    Result result{};
-    const detail::CallResult wanted{&result, sizeof result};
-    if (detail::arrive(group_, wanted)) {
-      result = call();
-      detail::hand_result(group_);
-    }
-    return result;
-  }
-  /// The same for a call that also writes a variable which each thread has for itself. If the result is a negative
-  /// number, the call has failed, and the variables stay as they are.
-  template <class Call, class Variable>
-  auto make(Call call, Variable& variable) const {
-    struct Both {
-      decltype(call()) result;
-      Variable variable;
-    };
-    const Both both = make([&] {
-      const auto result = call();
-      return Both{result, variable};
-    });
-    if constexpr (std::is_integral_v<decltype(both.result)>) {
-      if (both.result < 0) return both.result;
-    }
-    variable = both.variable;
-    return both.result;
-  }
-
  private:
-  static constexpr bool kOfBlock = std::is_same_v<Group, cooperative_groups::thread_block>;
-
-  static detail::CallBegun begin(const Group& group, const char* name) {
-    if constexpr (kOfBlock) {
-      return detail::begin_block_call(name);
-    } else {
-      return detail::begin_lanes_call(group.mask(), name);
-    }
-  }
-
-  const Group group_;
-  const detail::CallBegun begun_;
+  const bool ends_;
 };
+
+/// True if the leaders of groups make calls for all threads (DeviceShape). False outside of kernels.
+inline bool leaders_call() noexcept { return detail::t_thread->block->leaders_make_calls; }
+
+/// Returns what `call()` returns to the leader, when all threads of the group have arrived. Only if leaders_call().
+/// `name`: as for GroupCall.
+template <class Group, class Call>
+inline auto call_for_group(const Group& group, const char* name, Call call) {
+  using Result = decltype(call());
+  static_assert(std::is_trivially_copyable_v<Result> && sizeof(Result) <= detail::kCallResultMax);
+  Result result{};
+  if (const void* of_leader = detail::meet_for_call(group, name)) {
+    std::memcpy(&result, of_leader, sizeof result);
+  } else {
+    result = call();
+    detail::hand_result(detail::lanes_of(group), &result, sizeof result);
+  }
+  return result;
+}
+
+/// The same for a call that also writes a variable which each thread has for itself. If the result is a negative
+/// number, the call has failed, and the variables stay as they are.
+template <class Group, class Call, class Variable>
+inline auto call_for_group(const Group& group, const char* name, Call call, Variable& variable) {
+  struct Both {
+    decltype(call()) result;
+    Variable variable;
+  };
+  const Both both = call_for_group(group, name, [&] {
+    const auto result = call();
+    return Both{result, variable};
+  });
+  if constexpr (std::is_integral_v<decltype(both.result)>) {
+    if (both.result < 0) return both.result;
+  }
+  variable = both.variable;
+  return both.result;
+}
 
 }  // namespace cpu_device

@@ -2,6 +2,8 @@
 /// @file Warp operations. The threads in `mask` wait for one another, even if they have diverged. Threads that have
 /// exited do not count.
 
+#include "cpu_device/detail/builtins.hpp"
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -10,15 +12,22 @@ namespace cpu_device::detail {
 
 /// Waits for the other threads of `mask`, as all these operations do. It is a fault if the caller is not in its mask,
 /// or if threads meet in different operations.
-void warp_sync(unsigned mask);
+inline void warp_sync(unsigned mask) { cpu_device_meet(Meeting::sync, mask, 0, 0); }
 /// Returns the value of `source_lane`, or the caller's own value if that lane is not in the mask or has exited.
-std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane);
-unsigned warp_ballot(unsigned mask, bool predicate);
+inline std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane) {
+  return *static_cast<const std::uint64_t*>(cpu_device_meet(Meeting::shuffle, mask, value, source_lane));
+}
+inline unsigned warp_ballot(unsigned mask, bool predicate) {
+  return *static_cast<const unsigned*>(cpu_device_meet(Meeting::ballot, mask, predicate, 0));
+}
 /// Stores each lane's value in `values`. Returns the mask of the lanes that have one.
-unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)[32]);
+inline unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)[32]) {
+  const auto at = reinterpret_cast<std::uintptr_t>(&values);
+  return *static_cast<const unsigned*>(cpu_device_meet(Meeting::gather, mask, value, at));
+}
 /// The warp's threads that arrive at the same call together, which is before all others wait or have exited.
 unsigned active_lanes() noexcept;
-unsigned lane() noexcept;
+inline unsigned lane() noexcept { return t_thread->linear % 32; }
 
 template <class T>
 inline T shuffle(unsigned mask, T value, unsigned source_lane) {

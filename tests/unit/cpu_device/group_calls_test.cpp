@@ -30,8 +30,7 @@ struct Notes {
 /// A call as the library's: `value` is returned to all threads.
 template <class Group, class Value>
 Value call(const Group& group, Notes& notes, Value value) {
-  const GroupCall<Group> group_call(group, __func__);
-  return group_call.make([&] {
+  return call_for_group(group, __func__, [&] {
     ++notes.made;
     notes.maker = threadIdx.x;
     notes.arrived_when_made = notes.arrived;
@@ -121,8 +120,7 @@ __global__ void wait_in_the_call(int* flag, int* seen) {
     if (threadIdx.x == 32) atomicExch(flag, 5);
     return;
   }
-  const GroupCall<std::remove_cvref_t<decltype(warp)>> group_call(warp, "wait");
-  seen[threadIdx.x] = group_call.make([&] {
+  seen[threadIdx.x] = call_for_group(warp, "wait", [&] {
     while (atomicAdd(flag, 0) == 0) relax(0);
     return *flag;
   });
@@ -137,9 +135,9 @@ TEST(GroupCalls, OtherWarpsRunWhileTheLeaderWaitsInOne) {
 
 /// A variable of each thread that the call writes, if it succeeds.
 __global__ void write_variables(int result, int* results, int* variables) {
-  const GroupCall<cg::thread_block> group_call(cg::this_thread_block(), "write");
   int variable = static_cast<int>(threadIdx.x);
-  results[threadIdx.x] = group_call.make(
+  results[threadIdx.x] = call_for_group(
+      cg::this_thread_block(), "write",
       [&] {
         if (result >= 0) variable = 100;
         return result;
@@ -158,8 +156,7 @@ TEST(GroupCalls, WriteEachThreadsVariableUnlessTheyFail) {
 }
 
 __global__ void fail_in_the_call() {
-  const GroupCall<cg::thread_block> group_call(cg::this_thread_block(), "fail");
-  group_call.make([]() -> int { throw std::runtime_error("on purpose"); });
+  call_for_group(cg::this_thread_block(), "fail", []() -> int { throw std::runtime_error("on purpose"); });
 }
 
 TEST(GroupCalls, WhatGoesWrongInOneIsTheLeadersFault) {
@@ -171,8 +168,7 @@ TEST(GroupCalls, WhatGoesWrongInOneIsTheLeadersFault) {
 /// Lanes of one warp are in a call of the block; the others are in no call, and wait for these.
 __global__ void wait_for_lanes_in_a_call() {
   if (threadIdx.x < 7) {
-    const GroupCall<cg::thread_block> group_call(cg::this_thread_block(), "stuck");
-    group_call.make([] { return 0; });
+    call_for_group(cg::this_thread_block(), "stuck", [] { return 0; });
   } else {
     __syncwarp();
   }
@@ -186,13 +182,7 @@ TEST(GroupCalls, ADeadlockSaysWhoIsInOne) {
       << fault.what();
 }
 
-__global__ void ask_who_calls(bool* block, bool* lanes) {
-  *block = GroupCall<cg::thread_block>(cg::this_thread_block(), "ask").once();
-  const auto tile = cg::tiled_partition<4>(cg::this_thread_block());
-  const GroupCall<std::remove_cvref_t<decltype(tile)>> of_lanes(tile, "ask");
-  *lanes = of_lanes.once();
-  tile.sync();
-}
+__global__ void ask_who_calls(bool* leaders) { *leaders = leaders_call(); }
 
 TEST(GroupCalls, TheShapeSaysWhetherLeadersMakeThem) {
   const DeviceShape before = device_shape();
@@ -200,13 +190,12 @@ TEST(GroupCalls, TheShapeSaysWhetherLeadersMakeThem) {
     DeviceShape shape = before;
     shape.leaders_make_calls = leaders;
     set_device_shape(shape);
-    bool block = !leaders, lanes = !leaders;
-    run({1, 8}, ask_who_calls, &block, &lanes);
-    EXPECT_EQ(block, leaders);
-    EXPECT_EQ(lanes, leaders);
+    bool seen = !leaders;
+    run({1, 1}, ask_who_calls, &seen);
+    EXPECT_EQ(seen, leaders);
   }
   set_device_shape(before);
-  EXPECT_FALSE(GroupCall<cg::thread_block>(cg::this_thread_block(), "ask").once()) << "outside of kernels";
+  EXPECT_FALSE(leaders_call()) << "outside of kernels";
 }
 
 }  // namespace

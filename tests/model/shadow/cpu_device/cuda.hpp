@@ -64,15 +64,16 @@ thread_block tiled_partition(const thread_block& block) {
 namespace cpu_device {
 
 /// Nothing here: a block is one thread.
-template <class Group>
 struct GroupCall {
+  template <class Group>
   GroupCall(const Group&, const char*) {}
-  /// All threads make calls, as on a GPU.
-  static constexpr bool once() { return false; }
-  template <class Call, class... Variables>
-  auto make(Call call, Variables&...) const {
-    return call();
-  }
 };
+
+/// All threads make calls, as on a GPU.
+constexpr bool leaders_call() { return false; }
+template <class Group, class Call, class... Variables>
+auto call_for_group(const Group&, const char*, Call call, Variables&...) {
+  return call();
+}
 
 }  // namespace cpu_device
