@@ -19,15 +19,15 @@ class SocketWire {
       : net_(net), socket_(socket), deadline_(deadline) {}
 
   template <class Group>
-  GPUSOCK_FN std::int64_t send(const Group& group, const void* data, std::uint64_t bytes) {
+  GPUSOCK_FN_OF_GROUP std::int64_t send(const Group& group, const void* data, std::uint64_t bytes) {
     return net_.send(group, socket_, data, bytes, gpusock::kWaitAll, deadline_);
   }
   template <class Group>
-  GPUSOCK_FN std::int64_t receive(const Group& group, void* data, std::uint64_t bytes) {
+  GPUSOCK_FN_OF_GROUP std::int64_t receive(const Group& group, void* data, std::uint64_t bytes) {
     return net_.recv(group, socket_, data, bytes, gpusock::kWaitAll, deadline_);
   }
   template <class Group>
-  GPUSOCK_FN std::int64_t receive_some(const Group& group, void* data, std::uint64_t bytes) {
+  GPUSOCK_FN_OF_GROUP std::int64_t receive_some(const Group& group, void* data, std::uint64_t bytes) {
     return net_.recv(group, socket_, data, bytes, 0, deadline_);
   }
   template <class Group>

@@ -84,6 +84,105 @@ std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket
 }
 #endif
 
+/// Sends with all threads of the group: the part of Net::send() that GPUs run.
+template <class Group>
+GPUSOCK_FN_BY_ALL std::int64_t send_by_all(const Group& group, const Net& net, Socket socket, const void* data,
+                                           std::size_t bytes, int flags, Deadline deadline) {
+  GPUSOCK_GROUP_CALL_NAMED(group, "send");
+  const Side& at = NetAccess::side(net);
+  table::CallerSlot* slot = slot_at(at, socket);
+  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
+  if (!is_size(bytes)) return -EINVAL;
+  if (table::carries_records(socket)) return send_record(group, at, socket, *slot, data, bytes, flags, deadline);
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && enter(at, socket) != nullptr;
+  const Deadline until = with_flags(deadline, flags);
+  std::uint64_t done = 0;
+  std::int64_t error = 0;
+#if !GPUSOCK_ON_GPU
+  if ((flags & kMore) == 0) {
+    done = move_past_ring(group, at, socket, entered ? slot : nullptr,
+                          {PastRing::Direction::send, const_cast<void*>(data), bytes});
+  }
+#endif
+  while (done < bytes || bytes == 0) {
+    CopyRange range{-EBADF};
+    if (entered) range = wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
+    range = broadcast(group, range);
+    if (range.bytes > 0) {
+      const ringbuf::RingSpans to = slot->tx.memory().spans(range.position, range.bytes);
+      const std::byte* from = static_cast<const std::byte*>(data) + done;
+#if !GPUSOCK_ON_GPU
+      if (slot->link_needs_proxy == 0) {
+        copy_to_peer(group, adaptation(at, socket), to, from);
+      } else
+#endif
+        copy_in(group, to, from);
+    }
+    group.sync();
+    if (range.bytes < 0) error = range.bytes;
+    if (range.bytes < 0 || bytes == 0) break;
+    done += range.bytes;
+    if (leads) {
+      slot->tx.commit(range.bytes);
+      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) ring_doorbell(at, socket);
+    }
+  }
+  if (entered) leave(at, socket, *slot);
+  return error != 0 && (done == 0 || (flags & kWaitAll) != 0) ? error : static_cast<std::int64_t>(done);
+}
+
+/// Receives with all threads of the group: the part of Net::recv() that GPUs run.
+template <class Group>
+GPUSOCK_FN_BY_ALL std::int64_t recv_by_all(const Group& group, const Net& net, Socket socket, void* data,
+                                           std::size_t bytes, int flags, Deadline deadline) {
+  GPUSOCK_GROUP_CALL_NAMED(group, "recv");
+  const Side& at = NetAccess::side(net);
+  table::CallerSlot* slot = slot_at(at, socket);
+  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
+  if (!is_size(bytes)) return -EINVAL;
+  if (table::carries_records(socket)) return recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && enter(at, socket) != nullptr;
+  const Deadline until = with_flags(deadline, flags);
+  const bool all = (flags & kWaitAll) != 0, peeks = (flags & kPeek) != 0;
+  std::uint64_t done = 0;
+  std::int64_t error = 0;
+#if !GPUSOCK_ON_GPU
+  if (!all && !peeks) {
+    done = move_past_ring(group, at, socket, entered ? slot : nullptr, {PastRing::Direction::receive, data, bytes});
+    if (done != 0) {
+      if (entered) leave(at, socket, *slot);
+      return static_cast<std::int64_t>(done);
+    }
+  }
+#endif
+  do {
+    const std::uint64_t left = bytes - done;
+    CopyRange range{-EBADF};
+    if (entered) {
+      const std::uint64_t half = slot->rx.memory().capacity / 2;
+      const std::uint64_t part = peeks ? slot->rx.memory().capacity : (left < half ? left : half);
+      const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : part;
+      range = wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
+    }
+    range = broadcast(group, range);
+    if (range.bytes > 0) {
+      copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(range.position, range.bytes));
+    }
+    group.sync();
+    if (range.bytes < 0) error = range.bytes;
+    if (range.bytes <= 0) break;
+    done += range.bytes;
+    if (leads && !peeks) {
+      slot->rx.release(range.bytes);
+      if (slot->link_needs_proxy != 0) ring_for_credit(at);
+    }
+  } while (all && !peeks && done < bytes);
+  if (entered) leave(at, socket, *slot);
+  return error != 0 ? error : static_cast<std::int64_t>(done);
+}
+
 static_assert(table::kCallerShutRead == static_cast<int>(Shutdown::read) &&
               table::kCallerShutWrite == static_cast<int>(Shutdown::write));
 
@@ -127,104 +226,17 @@ GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline 
 }
 
 template <class Group>
-GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags,
-                                  Deadline deadline) const {
-  GPUSOCK_GROUP_CALL_OF_ONE(group, send(this_thread(), socket, data, bytes, flags, deadline));
-  const detail::Side& at = side();
-  table::CallerSlot* slot = detail::slot_at(at, socket);
-  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
-  if (!detail::is_size(bytes)) return -EINVAL;
-  if (table::carries_records(socket))
-    return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
-  const bool leads = group.thread_rank() == 0;
-  const bool entered = leads && detail::enter(at, socket) != nullptr;
-  const Deadline until = detail::with_flags(deadline, flags);
-  std::uint64_t done = 0;
-  std::int64_t error = 0;
-#if !GPUSOCK_ON_GPU
-  if ((flags & kMore) == 0) {
-    done = detail::move_past_ring(group, at, socket, entered ? slot : nullptr,
-                                  {detail::PastRing::Direction::send, const_cast<void*>(data), bytes});
-  }
-#endif
-  while (done < bytes || bytes == 0) {
-    detail::CopyRange range{-EBADF};
-    if (entered) range = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
-    range = detail::broadcast(group, range);
-    if (range.bytes > 0) {
-      const ringbuf::RingSpans to = slot->tx.memory().spans(range.position, range.bytes);
-      const std::byte* from = static_cast<const std::byte*>(data) + done;
-#if !GPUSOCK_ON_GPU
-      if (slot->link_needs_proxy == 0) {
-        detail::copy_to_peer(group, detail::adaptation(at, socket), to, from);
-      } else
-#endif
-        detail::copy_in(group, to, from);
-    }
-    group.sync();
-    if (range.bytes < 0) error = range.bytes;
-    if (range.bytes < 0 || bytes == 0) break;
-    done += range.bytes;
-    if (leads) {
-      slot->tx.commit(range.bytes);
-      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::ring_doorbell(at, socket);
-    }
-  }
-  if (entered) detail::leave(at, socket, *slot);
-  return error != 0 && (done == 0 || (flags & kWaitAll) != 0) ? error : static_cast<std::int64_t>(done);
+GPUSOCK_FN_OF_GROUP std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes,
+                                           int flags, Deadline deadline) const {
+  GPUSOCK_CALL_OF_LEADER(group, send(this_thread(), socket, data, bytes, flags, deadline));
+  return detail::send_by_all(group, *this, socket, data, bytes, flags, deadline);
 }
 
 template <class Group>
-GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
-                                  Deadline deadline) const {
-  GPUSOCK_GROUP_CALL_OF_ONE(group, recv(this_thread(), socket, data, bytes, flags, deadline));
-  const detail::Side& at = side();
-  table::CallerSlot* slot = detail::slot_at(at, socket);
-  if (slot == nullptr) return -EBADF;  // the same for all threads; only the leader finds out whether the socket is open
-  if (!detail::is_size(bytes)) return -EINVAL;
-  if (table::carries_records(socket))
-    return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
-  const bool leads = group.thread_rank() == 0;
-  const bool entered = leads && detail::enter(at, socket) != nullptr;
-  const Deadline until = detail::with_flags(deadline, flags);
-  const bool all = (flags & kWaitAll) != 0, peeks = (flags & kPeek) != 0;
-  std::uint64_t done = 0;
-  std::int64_t error = 0;
-#if !GPUSOCK_ON_GPU
-  if (!all && !peeks) {
-    done = detail::move_past_ring(group, at, socket, entered ? slot : nullptr,
-                                  {detail::PastRing::Direction::receive, data, bytes});
-    if (done != 0) {
-      if (entered) detail::leave(at, socket, *slot);
-      return static_cast<std::int64_t>(done);
-    }
-  }
-#endif
-  do {
-    const std::uint64_t left = bytes - done;
-    detail::CopyRange range{-EBADF};
-    if (entered) {
-      const std::uint64_t half = slot->rx.memory().capacity / 2;
-      const std::uint64_t part = peeks ? slot->rx.memory().capacity : (left < half ? left : half);
-      const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : part;
-      range = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
-    }
-    range = detail::broadcast(group, range);
-    if (range.bytes > 0) {
-      detail::copy_out(group, static_cast<std::byte*>(data) + done,
-                       slot->rx.memory().spans(range.position, range.bytes));
-    }
-    group.sync();
-    if (range.bytes < 0) error = range.bytes;
-    if (range.bytes <= 0) break;
-    done += range.bytes;
-    if (leads && !peeks) {
-      slot->rx.release(range.bytes);
-      if (slot->link_needs_proxy != 0) detail::ring_for_credit(at);
-    }
-  } while (all && !peeks && done < bytes);
-  if (entered) detail::leave(at, socket, *slot);
-  return error != 0 ? error : static_cast<std::int64_t>(done);
+GPUSOCK_FN_OF_GROUP std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
+                                           Deadline deadline) const {
+  GPUSOCK_CALL_OF_LEADER(group, recv(this_thread(), socket, data, bytes, flags, deadline));
+  return detail::recv_by_all(group, *this, socket, data, bytes, flags, deadline);
 }
 
 template <class Group>

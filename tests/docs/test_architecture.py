@@ -13,7 +13,7 @@ import re
 import sys
 import unittest
 
-TCP_STEPS_MAX = 12  # between send and sendmsg
+TCP_STEPS_MAX = 13  # between send and sendmsg
 GRADIENT_STEPS_MAX = 12
 
 

@@ -110,8 +110,8 @@ SUBSTITUTIONS = [
      "  if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished() && !sim::planted(19)) stream_hint_->reset_on_close();\n",
      "connection: what was not delivered ends as if it had been"),
     (20, "gpusock/detail/net.inl",
-     "  if (entered) detail::leave(at, socket, *slot);\n  return error != 0 ? error : static_cast<std::int64_t>(done);\n",
-     "  if (entered && !(sim::planted(20) && error != 0)) detail::leave(at, socket, *slot);\n"
+     "  if (entered) leave(at, socket, *slot);\n  return error != 0 ? error : static_cast<std::int64_t>(done);\n",
+     "  if (entered && !(sim::planted(20) && error != 0)) leave(at, socket, *slot);\n"
      "  return error != 0 ? error : static_cast<std::int64_t>(done);\n",
      "recv: a call that fails stays counted in"),
     (21, "host_proxy/links/mirrored_link.cpp",
