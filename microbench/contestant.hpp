@@ -61,8 +61,9 @@ class Answerer {
   virtual Answer finish() = 0;
   /// Ends the round, so that finish() returns soon. No round may follow. Any thread may call it.
   virtual void cancel() noexcept = 0;
-  /// Why the asking side may have failed, if this side knows more; else empty. Call it instead of finish().
-  virtual std::string reason_of_failure() { return {}; }
+  /// The asking side has failed. Ends the round, and returns what went wrong on this side before; empty if nothing did.
+  /// Call it instead of finish(). No round may follow.
+  virtual std::string reason_of_failure(const Job& job);
 };
 
 /// The half that connects, asks and measures.

@@ -20,7 +20,7 @@
 namespace bench {
 
 inline constexpr std::uint64_t kControlMagic = 0x68636e6562737067;  // "gpsbench"
-inline constexpr std::uint32_t kControlVersion = 3;                 // increases with each change of the messages below
+inline constexpr std::uint32_t kControlVersion = 4;                 // increases with each change of the messages below
 inline constexpr std::uint32_t kBodyBytesMax = 1024;
 inline constexpr std::size_t kTextBytesMax = 400;  // of a text in a message, which takes up to twice as many
 

@@ -31,8 +31,7 @@ class Pair final : public Contestant {
     try {
       return asker_->ask(answerer_->where(), job);
     } catch (const std::exception& error) {
-      const std::string reason = answerer_->reason_of_failure();
-      answerer_->cancel();  // it may wait for a peer that does not come
+      const std::string reason = answerer_->reason_of_failure(job);
       if (reason.empty()) throw;
       throw std::runtime_error(std::string(error.what()) + "; " + reason);
     }
@@ -54,6 +53,8 @@ const char* describe(Step step) {
       return "receiving";
     case Step::start:
       return "waiting for the other sockets";
+    case Step::greet:
+      return "waiting for the greeting of a connection, which it then closed";
     default:
       return "ending the round";
   }
@@ -73,6 +74,18 @@ Flow flow_of(std::span<const Account> accounts) {
 }
 
 }  // namespace
+
+std::string Answerer::reason_of_failure(const Job& job) {
+  cancel();
+  try {
+    require_success(finish().account, job, "the answering side");
+  } catch (const gpusock::Error& error) {
+    return error.code().value() == ECANCELED ? std::string() : error.what();  // ECANCELED: nothing before cancel()
+  } catch (const std::exception& error) {
+    return std::string("the answering side: ") + error.what();
+  }
+  return {};
+}
 
 void require_success(const Account& account, const Job& job, const std::string& side) {
   const std::string what = job.question == Question::connections

@@ -59,14 +59,14 @@ class RemoteAnswerer final : public Answerer {
   void cancel() noexcept override { ::shutdown(server_->control.descriptor(), SHUT_RDWR); }
 
   /// Ends the round on the server, which then sends its account, unless it is gone.
-  std::string reason_of_failure() override {
+  std::string reason_of_failure(const Job& job) override {
     ControlConnection& control = server_->control;
     try {
       ::shutdown(control.descriptor(), SHUT_WR);
       const auto frame = control.receive_or_end(kReasonNs);
       if (!frame) return control.peer() + " has ended";
       const Answer answer = to_answer(*frame, control.peer());
-      require_success(answer.account, {}, control.peer());
+      require_success(answer.account, job, control.peer());
       return {};
     } catch (const gpusock::Error& error) {
       return error.code().value() == ECANCELED ? std::string() : error.what();  // this side failed first

@@ -28,9 +28,9 @@ struct Job {
   GPUSOCK_FN constexpr std::uint32_t sockets() const { return sockets_out + sockets_in; }
 };
 
-/// What a side was doing when it failed.
-enum class Step : std::uint32_t { none, connect, accept, send, receive, start, finish };
-inline constexpr std::uint32_t kSteps = 7;
+/// What a side was doing when it failed. Step::greet: it has closed a connection that is none of this round's.
+enum class Step : std::uint32_t { none, connect, accept, send, receive, start, finish, greet };
+inline constexpr std::uint32_t kSteps = 8;
 
 /// The account of one side of one socket, written by its group's leader.
 struct Account {

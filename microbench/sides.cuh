@@ -73,21 +73,28 @@ GPUSOCK_FN void play_connector(const Group& group, Network& network, const Job& 
   if (group.thread_rank() == 0 && memory.account->failed_step != Step::none) break_gate(memory.gate);
 }
 
-/// The answering side of one socket: it answers the first connection that greets it with this round's token.
+/// The answering side of one socket: it answers the first connection that greets it with this round's token. It closes
+/// the others. If none greets it, the account says why it closed the latest one.
 template <class Group, class Network>
 GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& job, const Memory& memory) {
   if (job.question == Question::connections) return answer_calls(group, network, memory);
   for (;;) {
     const auto socket = network.accept(group);
     if (socket < 0) {
-      if (group.thread_rank() == 0) give_up(*memory.account, Step::accept, socket);
+      if (group.thread_rank() == 0 && memory.account->failed_step == Step::none)
+        give_up(*memory.account, Step::accept, socket);
       return;
     }
     auto unknown = network.wire(socket, kSilenceNs);
-    const bool greeted = unknown.receive(group, memory.in, kGreetingBytes) == kGreetingBytes &&
-                         memory.in[0] == job.token && memory.in[1] < job.sockets();
+    const std::int64_t got = unknown.receive(group, memory.in, kGreetingBytes);
+    const bool whole = got == static_cast<std::int64_t>(kGreetingBytes);
+    const bool greeted = whole && memory.in[0] == job.token && memory.in[1] < job.sockets();
     const bool sends = greeted && memory.in[1] >= job.sockets_out;
     group.sync();
+    if (group.thread_rank() == 0) {
+      if (!greeted) give_up(*memory.account, Step::greet, whole ? -EPROTO : got);
+      if (greeted) memory.account->failed_step = Step::none;
+    }
     if (greeted) {
       auto wire = network.wire(socket);
       return play_answerer(group, wire, job, sends, memory);

@@ -13,6 +13,11 @@
 namespace bench {
 namespace {
 
+/// The errno of a wait that has ended early. `stop_ns` is 0 after a cancel().
+int reason_of_stop(const std::atomic<std::uint64_t>& stop_ns) {
+  return stop_ns.load(std::memory_order_relaxed) == 0 ? ECANCELED : ETIMEDOUT;  // relaxed: it guards no data
+}
+
 /// A wire (wire.cuh) over one connected socket.
 class TcpWire {
  public:
@@ -34,7 +39,7 @@ class TcpWire {
       const auto got = read(group, data, bytes);
       if (got >= 0) return got;
       if (errno != EAGAIN && errno != EINTR) return -errno;
-      if (!spin.turn()) return -ETIMEDOUT;
+      if (!spin.turn()) return -reason_of_stop(stop_ns_);
     }
   }
   void end_sending(const gpusock::ThisThread&) { ::shutdown(descriptor_, SHUT_WR); }
@@ -58,7 +63,7 @@ class TcpWire {
       } else if (errno != EAGAIN && errno != EINTR) {
         return -errno;
       } else if (!spin.turn()) {
-        return -ETIMEDOUT;
+        return -reason_of_stop(stop_ns_);
       }
     }
     return static_cast<std::int64_t>(done);
@@ -89,7 +94,7 @@ class TcpNetwork {
       const int made = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (made >= 0) return ready(made);
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) return -errno;
-      if (!wait_for(listener_, POLLIN)) return -ETIMEDOUT;
+      if (!wait_for(listener_, POLLIN)) return -reason_of_stop(stop_ns_);
     }
   }
   TcpWire wire(int socket) const { return {socket, ~std::uint64_t{0}, stop_ns_}; }
@@ -114,7 +119,7 @@ class TcpNetwork {
   }
   /// Waits until the socket has connected. Returns its errno, or 0.
   int await(int socket) const {
-    if (!wait_for(socket, POLLOUT)) return ETIMEDOUT;
+    if (!wait_for(socket, POLLOUT)) return reason_of_stop(stop_ns_);
     int error = 0;
     socklen_t bytes = sizeof error;
     return getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;

@@ -259,7 +259,7 @@ class Control:
 
     HEADER = struct.Struct("<8sIIII")
     MAGIC = b"gpsbench"
-    VERSION = 3
+    VERSION = 4
     OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED, WAIT = range(1, 8)
     ROUND_BODY = {"entrant": 0, "job": {"bytes": 64, "warmup": 1, "messages_max": 10, "duration_ns": 2 ** 64 - 1, "limit_ns": 60_000_000_000,
                                         "token": 7}}
