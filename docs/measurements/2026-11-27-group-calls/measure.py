@@ -24,16 +24,23 @@ CASES = [
 ]
 
 
-def ticks(pid, thread):
+def name_and_ticks(pid, thread):
     with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
+        before, after = file.read().rsplit(")", 1)
+    fields = after.split()
+    return before.split("(", 1)[1], int(fields[11]) + int(fields[12])
 
 
 def bind_busiest(pid):
-    threads = sorted(((ticks(pid, name), int(name)) for name in os.listdir(f"/proc/{pid}/task")), reverse=True)
-    for number, (_, thread) in enumerate(threads):
-        os.sched_setaffinity(thread, {number} if number < 2 else {0, 1})
+    """Binds the two kernels' threads to a processor each, and the two busiest of the rival's threads, too. A proxy is free."""
+    pairs = {"cpu_device": [], "rival": []}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        name, ticks = name_and_ticks(pid, thread)
+        if name != "gpusock-proxy":
+            pairs["cpu_device" if name == "cpu_device" else "rival"].append((ticks, int(thread)))
+    for threads in pairs.values():
+        for number, (_, thread) in enumerate(sorted(threads, reverse=True)):
+            os.sched_setaffinity(thread, {number} if number < 2 else {0, 1})
 
 
 def run(program, case, environment):
