@@ -67,8 +67,9 @@ using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOn
   }                                                                                                          \
   static_assert(true)
 #else
-/// A function of two lines that begins with GPUSOCK_CALL_OF_LEADER, and what it calls.
+/// A function of two lines that begins with GPUSOCK_CALL_OF_LEADER.
 #define GPUSOCK_FN_OF_GROUP GPUSOCK_FN
+/// The part of a call that all threads of a group make.
 #define GPUSOCK_FN_BY_ALL GPUSOCK_FN
 /// Begins a function that all threads of `group` call together. Nothing checks that they do.
 #define GPUSOCK_GROUP_CALL_NAMED(group, name) static_cast<void>(0)
