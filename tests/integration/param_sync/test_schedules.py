@@ -406,6 +406,79 @@ class Schedules(unittest.TestCase):
         self.assertIn("sfb: all_gather of 4 chunks, 4 ranks; depth 1, 12 messages", run("schedule", "--scheme", "sfb")[1])
         self.assertIn("adam-fc: parameter_server", run("schedule", "--scheme", "adam-fc")[1])
 
+    def write_plans_of_others(self):
+        """Files of both formats: two that are right, one with a fault, one of another program."""
+        def step(number, kind, chunk):
+            return f'<step s="{number}" type="{kind}" srcbuf="i" srcoff="{chunk}" dstbuf="i" dstoff="{chunk}" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+
+        def ring(ranks):
+            text = f'<algo name="ring" proto="LL" nchannels="1" nchunksperloop="{ranks}" ngpus="{ranks}" coll="allreduce" inplace="1">\n'
+            for rank in range(ranks):
+                text += f'<gpu id="{rank}" i_chunks="{ranks}" o_chunks="0" s_chunks="0">\n'
+                text += f'<tb id="0" send="{(rank + 1) % ranks}" recv="{(rank - 1) % ranks}" chan="0">\n'
+                for i in range(2 * (ranks - 1)):
+                    text += step(2 * i, "s", (rank - i) % ranks) + step(2 * i + 1, "rrc" if i < ranks - 1 else "r", (rank - i - 1) % ranks) + "\n"
+                text += "</tb></gpu>\n"
+            return text + "</algo>\n"
+
+        def place(name, index):
+            return {name: "o" if name == "type" else 0, "index": index, "size": 1}
+
+        def gather():
+            gpus = []
+            for rank in range(2):
+                ops = [{"name": "signal", "channel_ids": [0], "channel_type": "memory"}, {"name": "wait", "channel_ids": [0], "channel_type": "memory"}, {"name": "nop"},
+                       {"name": "put", "src_buff": [place("type", rank)], "dst_buff": [place("buffer_id", rank)], "channel_type": "memory"}, {"name": "nop"},
+                       {"name": "signal", "channel_ids": [0], "channel_type": "memory"}, {"name": "wait", "channel_ids": [0], "channel_type": "memory"}]
+                block = {"id": 0, "channels": [{"channel_type": "memory", "channel_ids": [0]}], "ops": ops,
+                         "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}]}
+                gpus.append({"id": rank, "input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0, "threadblocks": [block],
+                             "channels": [{"channel_type": "memory", "connected_to": [1 - rank]}],
+                             "remote_buffers": [{"rank": 1 - rank, "type": "o", "access_channel_types": ["memory"]}]})
+            return {"name": "gather", "collective": "allgather", "protocol": "Simple", "inplace": True, "gpus": gpus}
+
+        plans = self.folder / "plans"
+        (plans / "deeper").mkdir(parents=True)
+        (plans / "gather.json").write_text(json.dumps(gather()))
+        unsynced = gather()
+        del unsynced["gpus"][1]["threadblocks"][0]["ops"][4]  # the threads do not meet before one of them signals
+        (plans / "deeper" / "unsynced.json").write_text(json.dumps(unsynced))
+        (plans / "other.json").write_text('{"version": 1}')
+        (plans / "notes.txt").write_text("no plan")
+        if os.environ["PARAM_SYNC_PUGIXML"] == "1":
+            (plans / "ring.xml").write_text(ring(5))
+            (plans / "deeper" / "lost.xml").write_text(ring(5).replace("rrc", "r", 1))
+        return plans
+
+    def test_plans_of_others_are_proved_or_refuted(self):
+        plans = self.write_plans_of_others()
+        file = self.folder / "found.json"
+        status, out, error = run("schedule", "--plans", plans, "--json", file)
+        self.assertEqual((status, error), (1, ""))
+        found = json.loads(file.read_text())
+        verdicts = {each["file"]: each["verdict"] for each in found["files"]}
+        expected = {"deeper/unsynced.json": "refuted", "gather.json": "proved", "other.json": "not understood"}
+        if os.environ["PARAM_SYNC_PUGIXML"] == "1":
+            expected.update({"deeper/lost.xml": "refuted", "ring.xml": "proved"})
+        self.assertEqual(verdicts, expected)
+        self.assertEqual([found[name] for name in ("plans", "proved", "refuted", "not_understood")],
+                         [len(expected), *(list(expected.values()).count(word) for word in ("proved", "refuted", "not understood"))])
+        self.assertRegex(out, r"(?m)^gather\.json +allgather +2 +2 +proved +any +proved +[0-9.]+$")
+        self.assertIn("    race: the caller of rank 0 reads output chunk 1 of rank 0, and rank 1, thread block 0, operation 3 (put) writes it; nothing orders the two\n", out)
+        self.assertIn('    the plan: "name" is missing\n', out)
+        if os.environ["PARAM_SYNC_PUGIXML"] == "1":
+            self.assertRegex(out, r"(?m)^ring\.xml +allreduce +5 +5 +proved +any +proved +[0-9.]+$")
+            self.assertRegex(out, r"    result: output chunk \d of rank \d lacks chunk \d of rank \d")
+        status, out, _ = run("schedule", "--plans", f"{plans / 'gather.json'},{plans / 'gather.json'}", "--json")
+        self.assertEqual((status, json.loads(out)["proved"]), (0, 2))
+        status, out, _ = run("schedule", "--plans", "-", text=(plans / "gather.json").read_text())
+        self.assertEqual(status, 0)
+        self.assertIn("standard input  allgather", out)
+        (self.folder / "bad.xml").write_bytes(b"\x1b[31m<\xff\x00")
+        status, out, _ = run("schedule", "--plans", self.folder / "bad.xml", megabytes_max=1000)
+        self.assertEqual(status, 1)
+        self.assertNotIn("\x1b", out)
+
     def test_misuse_is_told(self):
         for arguments, says in (((), "give --model, or either"), (("--model", "vgg"), "vgg not in"),
                                 (("--scheme", "hybrid"), "give --model too"), (("--scheme", "ring", "--order", "end"), "--order is for --model"),
@@ -457,7 +530,13 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "ring", "--run", "--size", 7), "--size 7: a tensor is of floats, 4 bytes each"),
                                 (("--scheme", "ring", "--nodes", 0), "not in range 1 to 1024"),
                                 (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
-                                (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg")):
+                                (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg"),
+                                (("--scheme", "ring", "--schedule", "f"), "give either --scheme or --schedule, or --plans"),
+                                (("--scheme", "ring", "--plans", "f"), "give either --plans, or --scheme or --schedule"),
+                                (("--plans", "f", "--nodes", 2), "--nodes and --chunks are for --scheme"),
+                                (("--plans", "f", "--svg", "g"), "--svg draws schedules"), (("--plans", "f", "--run"), "--run runs schedules"),
+                                (("--plans", self.folder / "none"), "none: there is no such file"),
+                                (("--plans", self.folder), "has no .xml and no .json files")):
             status, out, error = run("schedule", *arguments)
             self.assertEqual((status, out), (2, ""), arguments)
             self.assertIn(says, error)

@@ -1,5 +1,6 @@
 #include "commands/arguments.hpp"
 #include "commands/commands.hpp"
+#include "commands/foreign_plans.hpp"
 
 #include "trial/trial.hpp"
 #include "program/environment.hpp"
@@ -26,6 +27,7 @@ struct ScheduleOptions {
   std::uint64_t size_bytes = 1 << 20;
   std::string link = "auto";
   bool deterministic = false;
+  std::string plans;  // of other programs: files and folders
 };
 
 /// Lists the ops of all lanes, one on each line, after a line about each rank's work.
@@ -49,6 +51,19 @@ std::string listing(const Schedule& schedule, const Counts& counts) {
   return text;
 }
 
+/// Says what is wrong with the options of --plans, or that there is no schedule. Empty if nothing is.
+std::string problem_of_plans(const ScheduleOptions& options) {
+  const Source& source = options.source;
+  if (options.plans.empty()) {
+    const bool has_one = source.scheme.empty() != source.file.empty();
+    return has_one ? "" : "give either --scheme or --schedule, or --plans";
+  }
+  if (!source.scheme.empty() || !source.file.empty()) return "give either --plans, or --scheme or --schedule";
+  if (source.given.nodes != 0 || source.given.chunks != 0) return "--nodes and --chunks are for --scheme";
+  if (!options.svg_file.empty()) return "--svg draws schedules, not --plans";
+  return options.run ? "--run runs schedules, not --plans" : "";
+}
+
 /// Runs the schedule on sockets. Returns a line about the run. Throws Misuse or an error if it fails.
 std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& options) {
   if (options.deterministic && !sums_in_rank_order(schedule)) {
@@ -67,6 +82,7 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
 }
 
 int run_schedule(ScheduleOptions& options) {
+  if (!options.plans.empty()) return prove_foreign_plans(options.plans, options.json_file);
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
   if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
@@ -83,9 +99,15 @@ int run_schedule(ScheduleOptions& options) {
 
 std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& options) {
   Arguments arguments(
-      "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it.");
+      "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it. Or proves "
+      "or "
+      "refutes plans of other programs.");
+  options.source.is_optional = true;
   add_source(arguments, options.source, false, all_schemes());
-  arguments.json(options.json_file, "The schedule as JSON (docs/schedules.md)");
+  arguments.json(options.json_file, "The schedule as JSON (docs/schedules.md); with --plans: what was found out");
+  arguments.text("--plans", options.plans,
+                 "Plans of MSCCL (.xml) and MSCCL++ (.json), instead: files and folders, with commas between them "
+                 "(docs/foreign_plans.md); -: standard input");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
@@ -93,6 +115,7 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
   arguments.flag("--deterministic", options.deterministic,
                  "With --run: sums are in the order of ranks, bit for bit; else it is an error");
+  arguments.check([&options] { return problem_of_plans(options); });
   arguments.check([&]() -> std::string {
     if (options.run && (options.json_file == "-" || options.svg_file == "-"))
       return "--run prints to standard output: write to a file";

@@ -1,0 +1,180 @@
+#include "maker.hpp"
+
+namespace foreign_test {
+
+Maker::Maker(Collective collective, int ranks, int chunks, int scratch_chunks, bool in_place) {
+  plan.format = "MSCCL";
+  plan.collective = collective;
+  plan.ranks = ranks;
+  plan.data_chunks = chunks;
+  (in_place ? plan.runs_in_place : plan.runs_out_of_place) = true;
+  const Sizes sizes = sizes_of(collective, ranks, chunks);
+  plan.sizes.assign(static_cast<std::size_t>(ranks), {sizes.input, sizes.output, scratch_chunks});
+}
+
+Maker& Maker::without_syncs() {
+  plan.syncs_itself = false;
+  return *this;
+}
+
+int Maker::block(int rank) {
+  int id = 0;
+  for (const Block& block : plan.blocks) id += block.rank == rank ? 1 : 0;
+  plan.blocks.push_back({rank, id, {}});
+  return static_cast<int>(plan.blocks.size()) - 1;
+}
+
+int Maker::connection(int from, int to) {
+  plan.connections.push_back({from, to, 0});
+  return static_cast<int>(plan.connections.size()) - 1;
+}
+
+int Maker::counter(int initial) {
+  plan.counters.push_back({"counter " + std::to_string(plan.counters.size()), initial});
+  return static_cast<int>(plan.counters.size()) - 1;
+}
+
+int Maker::barrier(int blocks) {
+  plan.barriers.push_back({"the barrier", blocks});
+  return static_cast<int>(plan.barriers.size()) - 1;
+}
+
+int Maker::queue(int rank) {
+  plan.queues.push_back(rank);
+  return static_cast<int>(plan.queues.size()) - 1;
+}
+
+Step& Maker::add(int block, Kind kind, const char* name) {
+  std::vector<Step>& steps = plan.blocks[static_cast<std::size_t>(block)].steps;
+  Step step;
+  step.kind = kind;
+  step.name = name;
+  step.index = static_cast<int>(steps.size());
+  steps.push_back(std::move(step));
+  return steps.back();
+}
+
+Step& Maker::move(int block, std::vector<Place> from, std::vector<Place> to, int count) {
+  Step& step = add(block, Kind::move, "cpy");
+  step.count = count;
+  step.from = std::move(from);
+  step.to = std::move(to);
+  return step;
+}
+
+Step& Maker::send(int block, int connection, Place from, int count) {
+  Step& step = move(block, {from}, {}, count);
+  step.name = "s";
+  step.sends = connection;
+  return step;
+}
+
+Step& Maker::receive(int block, int connection, Place to, int count) {
+  Step& step = move(block, {}, {to}, count);
+  step.name = "r";
+  step.receives = connection;
+  return step;
+}
+
+Step& Maker::receive_add(int block, int connection, Place place, int count) {
+  Step& step = move(block, {place}, {place}, count);
+  step.name = "rrc";
+  step.receives = connection;
+  return step;
+}
+
+Step& Maker::await(int block, int other, int step) {
+  Step& made = add(block, Kind::await, "nop");
+  made.awaited_block = other;
+  made.awaited_step = step;
+  return made;
+}
+
+Step& Maker::signal(int block, int counter) {
+  Step& step = add(block, Kind::signal, "signal");
+  step.counter = counter;
+  return step;
+}
+
+Step& Maker::wait(int block, int counter) {
+  Step& step = add(block, Kind::wait, "wait");
+  step.counter = counter;
+  return step;
+}
+
+Step& Maker::meet(int block, int barrier) {
+  Step& step = add(block, Kind::barrier, "barrier");
+  step.barrier = barrier;
+  return step;
+}
+
+Step& Maker::sync(int block) { return add(block, Kind::sync, "nop"); }
+
+Step& Maker::flush(int block, int queue) {
+  Step& step = add(block, Kind::flush, "flush");
+  step.queue = queue;
+  return step;
+}
+
+Plan ring(int ranks) {
+  Maker maker(Collective::all_reduce, ranks, ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    maker.block(rank);
+    maker.connection(rank, (rank + 1) % ranks);
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int before = (rank + ranks - 1) % ranks;
+    for (int i = 0; i < 2 * (ranks - 1); ++i) {
+      const int sent = (rank + 2 * ranks - i) % ranks;
+      const int received = (sent + ranks - 1) % ranks;
+      maker.send(rank, rank, in(rank, sent));
+      if (i < ranks - 1) {
+        maker.receive_add(rank, before, in(rank, received));
+      } else {
+        maker.receive(rank, before, in(rank, received));
+      }
+    }
+  }
+  return maker.plan;
+}
+
+Plan pair_with_awaits() {
+  Maker maker(Collective::all_reduce, 2, 1, 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    maker.block(rank);
+    maker.block(rank);
+    maker.connection(rank, 1 - rank);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const int first = 2 * rank;
+    const int second = first + 1;
+    maker.send(first, rank, in(rank, 0));
+    maker.receive(first, 1 - rank, scratch(rank, 0));
+    maker.await(second, first, 1);
+    maker.move(second, {in(rank, 0), scratch(rank, 0)}, {in(rank, 0)});
+  }
+  return maker.plan;
+}
+
+Plan pair_with_counters() {
+  Maker maker(Collective::all_reduce, 2, 1, 1);
+  maker.without_syncs();
+  for (int rank = 0; rank < 2; ++rank) {
+    maker.block(rank);
+    maker.counter();  // that the peer signals
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    maker.signal(rank, 1 - rank);  // I have begun: my scratch memory is free
+    maker.wait(rank, rank);
+    maker.sync(rank);
+    maker.move(rank, {in(rank, 0)}, {scratch(1 - rank, 0)});
+    maker.sync(rank);
+    maker.signal(rank, 1 - rank);
+    maker.wait(rank, rank);
+    maker.sync(rank);
+    maker.move(rank, {in(rank, 0), scratch(rank, 0)}, {in(rank, 0)});
+  }
+  return maker.plan;
+}
+
+}  // namespace foreign_test
