@@ -1,6 +1,7 @@
 # ./run test: the tests; plainly, under the sanitizers, and (where nvcc is found) what a GPU build can prove without a GPU. Each test
 # runs in the builds where it finds most, so that all takes less than ten minutes on two processors; --all: in each build where it can.
 . scripts/packages.sh
+. scripts/test_python.sh
 
 main() {
   tests_wanted=share
@@ -16,7 +17,8 @@ main() {
   case "$only" in
     '') presets=(host asan tsan); ! find_nvcc >/dev/null || presets+=(cuda) ;;
     host | asan | tsan | cuda) presets=("$only") ;;
-    *) misuse "there is no preset \"$only\": host, asan, tsan or cuda" ;;
+    python) needs_sources test; test_python; return ;;
+    *) misuse "there is no preset \"$only\": host, asan, tsan, cuda or python" ;;
   esac
   needs_sources test
   begin_installing

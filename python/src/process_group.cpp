@@ -1,0 +1,593 @@
+#include "process_group.hpp"
+
+#include "reduction.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+namespace gpusock_torch {
+namespace {
+
+using c10d::OpType;
+using std::chrono::milliseconds;
+using Tensors = std::vector<at::Tensor>;
+
+std::uint64_t ns_of(milliseconds time) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // a hundred years: no sum of it with a clock overflows
+  return static_cast<std::uint64_t>(std::clamp<std::int64_t>(time.count(), 0, kMost)) * 1'000'000;
+}
+
+void check_tensor(const char* what, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.defined(), "gpusock: ", what, " of an undefined tensor");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "gpusock: ", what, " needs dense tensors, not ", tensor.layout());
+  TORCH_CHECK_VALUE(
+      tensor.device().is_cpu(), "gpusock: ", what, " of a tensor on ", tensor.device(),
+      ": this back end moves tensors on the CPU only. Use backend=\"cpu:gpusock,cuda:nccl\", or tensor.cpu()");
+}
+
+void check_tensors(const char* what, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) check_tensor(what, tensor);
+}
+
+/// Of the tensors that a call takes for several devices of a rank there is one here.
+void check_one(const char* what, const Tensors& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "gpusock: ", what, " takes one tensor of each rank, not ", tensors.size());
+  check_tensor(what, tensors[0]);
+}
+
+void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& like) {
+  TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(), "gpusock: ", what, ": invalid tensor type ",
+                   tensor.scalar_type(), ", expected ", like.scalar_type(), " as the others have");
+  TORCH_CHECK_VALUE(tensor.numel() == like.numel(), "gpusock: ", what, ": invalid tensor size ", tensor.sizes(),
+                    ", expected ", like.sizes(), " as the others have");
+}
+
+void check_list(const char* what, const Tensors& tensors, int ranks, const at::Tensor& like) {
+  TORCH_CHECK_VALUE(tensors.size() == static_cast<std::size_t>(ranks), "gpusock: ", what,
+                    " takes a list of one tensor for each of ", ranks, " ranks, not of ", tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(what, tensor);
+    check_like(what, tensor, like);
+  }
+}
+
+void check_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int ranks) {
+  check_tensor(what, whole);
+  check_tensor(what, part);
+  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "gpusock: ", what, ": tensors of ", whole.scalar_type(),
+                   " and ", part.scalar_type(), ": give both the same type");
+  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "gpusock: ", what, ": the tensor of all ranks has ",
+                    whole.numel(), " elements, not ", ranks, " times the ", part.numel(), " of one rank");
+}
+
+/// Rows [begin, end) of each rank.
+Tensors split_rows(const char* what, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int ranks) {
+  const std::int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
+  Tensors parts;
+  if (sizes.empty()) {
+    TORCH_CHECK_VALUE(rows % ranks == 0, "gpusock: ", what, ": ", rows, " rows do not divide equally among ", ranks,
+                      " ranks: give the split sizes");
+    for (int r = 0; r < ranks; ++r) parts.push_back(tensor.narrow(0, rows / ranks * r, rows / ranks));
+    return parts;
+  }
+  TORCH_CHECK_VALUE(sizes.size() == static_cast<std::size_t>(ranks), "gpusock: ", what, ": ", sizes.size(),
+                    " split sizes for ", ranks, " ranks");
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    TORCH_CHECK_VALUE(size >= 0 && size <= rows - begin, "gpusock: ", what, ": the split sizes do not add up to the ",
+                      rows, " rows of the tensor");
+    parts.push_back(tensor.narrow(0, begin, size));
+    begin += size;
+  }
+  TORCH_CHECK_VALUE(begin == rows, "gpusock: ", what, ": the split sizes add up to ", begin, ", the tensor has ", rows,
+                    " rows");
+  return parts;
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                           const c10::intrusive_ptr<Options>& options, const Place& place)
+    : Backend(rank, size), options_(options), all_ranks_(place.ranks), process_(getpid()) {
+  try {
+    gpusock::Options of_context = gpusock::Options::from_env();
+    if (of_context.secret.empty()) of_context.secret = place.secret;
+    context_ = std::make_unique<gpusock::Context>(of_context);
+    param_sync::GroupOptions of_group;
+    of_group.all_reduce = options->all_reduce;
+    of_group.deterministic = options->deterministic;
+    of_group.connect_timeout_ns = ns_of(options->timeout);
+    const gpusock::Endpoint at = gpusock::Endpoint::of(place.address, 0);
+    messages_ = std::make_unique<Messages>(*context_, rank, size, at);
+    collectives_ = std::make_unique<Collectives>(*context_, *messages_, rank, size, of_group);
+    const std::string both = messages_->address().to_string() + " " + collectives_->listen(at).to_string();
+    store->set("at/" + std::to_string(rank), both);
+    meet(store);
+  } catch (const gpusock::Error& error) {
+    collectives_.reset();
+    messages_.reset();
+    C10_THROW_ERROR(DistBackendError, std::string("gpusock: ") + error.what());
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+void ProcessGroup::meet(const c10::intrusive_ptr<c10d::Store>& store) {
+  std::vector<gpusock::Endpoint> of_messages, of_groups;
+  for (int r = 0; r < size_; ++r) {
+    const std::string key = "at/" + std::to_string(r);
+    try {
+      store->wait({key}, options_->timeout);
+    } catch (const std::exception& error) {
+      collectives_.reset();
+      messages_.reset();
+      C10_THROW_ERROR(DistBackendError, "gpusock: rank " + std::to_string(r) + of_group() +
+                                            " has not come to the store: " + error.what());
+    }
+    const std::string both = store->get_to_str(key);
+    const std::size_t space = both.find(' ');
+    of_messages.push_back(gpusock::Endpoint::parse(both.substr(0, space)));
+    of_groups.push_back(gpusock::Endpoint::parse(both.substr(space + 1)));
+  }
+  messages_->set_addresses(std::move(of_messages));
+  collectives_->set_addresses(std::move(of_groups));
+}
+
+ProcessGroup::~ProcessGroup() {
+  if (getpid() != process_) {
+    // A forked child: the threads, and whatever they held, are its parent's.
+    thread_.detach();
+    static_cast<void>(collectives_.release());
+    static_cast<void>(messages_.release());
+    static_cast<void>(context_.release());
+    return;
+  }
+  shutdown();
+}
+
+void ProcessGroup::shutdown() { shutdown_within(milliseconds::max()); }
+
+void ProcessGroup::shutdown_within(milliseconds patience) {
+  if (getpid() != process_) return;
+  {
+    std::unique_lock lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    const auto idle = [&] { return queue_.empty() && !busy_; };
+    if (patience == milliseconds::max()) {
+      changed_.wait(lock, idle);
+    } else if (!changed_.wait_for(lock, patience, idle)) {
+      lock.unlock();
+      abort();
+      lock.lock();
+      changed_.wait(lock, idle);
+    }
+    ending_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  collectives_.reset();
+  messages_.reset();
+  context_.reset();
+}
+
+void ProcessGroup::abort() {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(mutex_);
+  if (aborted_ || ending_) return;
+  aborted_ = true;
+  messages_->end("the process group was aborted");
+  context_->cancel();
+}
+
+void ProcessGroup::setTimeout(milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  options_->timeout = timeout;
+}
+
+c10d::ErrorType ProcessGroup::getError() {
+  const std::lock_guard lock(mutex_);
+  return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+milliseconds ProcessGroup::timeout_of(milliseconds given) const {
+  return given == c10d::kUnsetTimeout ? options_->timeout : given;
+}
+
+/// Which ranks of the program the ranks of an error are, where they differ.
+std::string ProcessGroup::of_group() const {
+  bool same = true;
+  for (std::size_t i = 0; i < all_ranks_.size(); ++i) same = same && all_ranks_[i] == static_cast<std::int64_t>(i);
+  if (same) return "";
+  std::string text = " (of a group of the ranks";
+  for (const std::int64_t rank : all_ranks_) text += " " + std::to_string(rank);
+  return text + ", which are its ranks 0, 1, ...)";
+}
+
+ProcessGroup::WorkPtr ProcessGroup::start(TaskInfo info, milliseconds timeout, Operation operation) {
+  info.timeout = timeout_of(timeout);
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(!ended_, "gpusock: the process group has been destroyed");
+  info.sequence = ++sequence_;
+  auto task = c10::make_intrusive<Task>(rank_, std::move(info));
+  queue_.push_back({task, std::move(operation)});
+  changed_.notify_all();
+  return task;
+}
+
+void ProcessGroup::run() {
+  const at::NoGradGuard no_gradients;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !queue_.empty() || ending_; });
+    if (queue_.empty()) return;
+    Queued next = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    const bool aborted = aborted_;
+    lock.unlock();
+    std::string why;
+    if (aborted) {
+      why = "the process group was aborted";
+    } else {
+      try {
+        const std::uint64_t timeout_ns = ns_of(next.task->info().timeout);
+        collectives_->run([&] { next.operation(*collectives_, timeout_ns); });
+      } catch (const std::exception& error) {
+        why = error.what();
+      }
+    }
+    next.operation = nullptr;
+    if (!why.empty()) {
+      lock.lock();
+      failed_ = true;
+      if (aborted_) why = "the process group was aborted: " + why;
+      lock.unlock();
+    }
+    // A callback of the task's future may start operations.
+    if (why.empty()) {
+      next.task->succeed();
+    } else {
+      next.task->fail("gpusock: " + why + of_group());
+    }
+    next.task.reset();
+    lock.lock();
+    busy_ = false;
+    if (queue_.empty()) changed_.notify_all();
+  }
+}
+
+void ProcessGroup::check_root(const char* what, std::int64_t root) const {
+  TORCH_CHECK_VALUE(root >= 0 && root < size_, "gpusock: ", what, ": invalid root rank ", root, ": ranks are 0 to ",
+                    size_ - 1);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  check_one("broadcast", tensors);
+  check_root("broadcast", opts.rootRank);
+  return start({OpType::BROADCAST, "gpusock:broadcast", tensors, {tensors}}, opts.timeout,
+               [tensor = tensors[0], root = static_cast<int>(opts.rootRank)](
+                   Collectives& all, std::uint64_t timeout_ns) mutable { all.broadcast(tensor, root, timeout_ns); });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
+  check_one("all_reduce", tensors);
+  check_reduction(tensors[0].scalar_type(), opts.reduceOp);
+  return start({OpType::ALLREDUCE, "gpusock:all_reduce", tensors, {tensors}}, opts.timeout,
+               [tensor = tensors[0], op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_reduce(tensor, op, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
+                    "gpusock: a sparse all_reduce takes one sparse tensor on the CPU");
+  TORCH_CHECK_VALUE(opts.reduceOp == c10d::ReduceOp::SUM, "gpusock: sparse tensors are summed: take ReduceOp.SUM");
+  check_reduction(tensors[0].scalar_type(), opts.reduceOp);
+  return start({OpType::_ALLREDUCE_SPARSE, "gpusock:sparse_all_reduce", tensors, {tensors}}, opts.timeout,
+               [tensor = tensors[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_reduce_sparse(tensor, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "gpusock: all_reduce_coalesced of no tensors");
+  check_tensors("all_reduce_coalesced", tensors);
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_TYPE(tensor.scalar_type() == tensors[0].scalar_type(), "gpusock: all_reduce_coalesced: tensors of ",
+                     tensors[0].scalar_type(), " and ", tensor.scalar_type(), ": tensors must all have the same type");
+  }
+  check_reduction(tensors[0].scalar_type(), opts.reduceOp);
+  return start({OpType::ALLREDUCE_COALESCED, "gpusock:all_reduce", tensors, {tensors}}, opts.timeout,
+               [tensors, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_reduce(tensors, op, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  check_one("reduce", tensors);
+  check_root("reduce", opts.rootRank);
+  check_reduction(tensors[0].scalar_type(), opts.reduceOp);
+  return start({OpType::REDUCE, "gpusock:reduce", tensors, {tensors}}, opts.timeout,
+               [tensor = tensors[0], op = opts.reduceOp, root = static_cast<int>(opts.rootRank)](
+                   Collectives& all, std::uint64_t timeout_ns) mutable { all.reduce(tensor, op, root, timeout_ns); });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& opts) {
+  check_one("all_gather", inputs);
+  TORCH_CHECK_VALUE(outputs.size() == 1, "gpusock: all_gather takes one list of tensors of each rank, not ",
+                    outputs.size());
+  check_list("all_gather", outputs[0], size_, inputs[0]);
+  return start({OpType::ALLGATHER, "gpusock:all_gather", inputs, outputs}, opts.timeout,
+               [to = outputs[0], input = inputs[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_gather(to, input, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_gather_single(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::AllgatherOptions& opts) {
+  check_whole("all_gather_into_tensor", output, input, size_);
+  return start({OpType::_ALLGATHER_BASE, "gpusock:_all_gather_base", {input}, {{output}}}, opts.timeout,
+               [to = Tensors{output}, input](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_gather(to, input, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions& opts) {
+  // Here the outer list is by rank.
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(size_),
+                    "gpusock: all_gather_coalesced: output lists should be equal to world size ", size_, ", not ",
+                    outputs.size());
+  check_tensors("all_gather_coalesced", inputs);
+  std::vector<Tensors> by_tensor(inputs.size());
+  for (const Tensors& of_rank : outputs) {
+    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
+                      "gpusock: all_gather_coalesced: invalid output size: ", of_rank.size(), " tensors for ",
+                      inputs.size(), " inputs");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_tensor("all_gather_coalesced", of_rank[i]);
+      check_like("all_gather_coalesced", of_rank[i], inputs[i]);
+      by_tensor[i].push_back(of_rank[i]);
+    }
+  }
+  return start({OpType::ALLGATHER_COALESCED, "gpusock:all_gather", inputs, outputs}, opts.timeout,
+               [by_tensor, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 for (std::size_t i = 0; i < inputs.size(); ++i) all.all_gather(by_tensor[i], inputs[i], timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::AllgatherOptions& opts) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "gpusock: all_gather_into_tensor_coalesced: ", outputs.size(),
+                    " outputs for ", inputs.size(), " inputs");
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    check_whole("all_gather_into_tensor_coalesced", outputs[i], inputs[i], size_);
+  return start({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "gpusock:all_gather", inputs, {outputs}}, opts.timeout,
+               [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 for (std::size_t i = 0; i < inputs.size(); ++i) {
+                   Tensors to{outputs[i]};
+                   all.all_gather(to, inputs[i], timeout_ns);
+                 }
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                           const c10d::GatherOptions& opts) {
+  check_one("gather", inputs);
+  check_root("gather", opts.rootRank);
+  const bool is_root = rank_ == opts.rootRank;
+  TORCH_CHECK_VALUE(outputs.size() == (is_root ? 1u : 0u), "gpusock: gather: ",
+                    is_root ? "requires a single-element output list containing a list with "
+                            : "requires empty output on non-root, not ",
+                    is_root ? std::to_string(size_) + " tensors." : std::to_string(outputs.size()));
+  if (is_root) check_list("gather", outputs[0], size_, inputs[0]);
+  return start({OpType::GATHER, "gpusock:gather", inputs, outputs}, opts.timeout,
+               [to = is_root ? outputs[0] : Tensors(), input = inputs[0], root = static_cast<int>(opts.rootRank)](
+                   Collectives& all, std::uint64_t timeout_ns) mutable { all.gather(to, input, root, timeout_ns); });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                            const c10d::ScatterOptions& opts) {
+  check_one("scatter", outputs);
+  check_root("scatter", opts.rootRank);
+  const bool is_root = rank_ == opts.rootRank;
+  TORCH_CHECK_VALUE(inputs.size() == (is_root ? 1u : 0u), "gpusock: scatter: ",
+                    is_root ? "requires a single-element input list containing a list with "
+                            : "requires empty input on non-root, not ",
+                    is_root ? std::to_string(size_) + " tensors." : std::to_string(inputs.size()));
+  if (is_root) check_list("scatter", inputs[0], size_, outputs[0]);
+  const Tensors from = is_root ? inputs[0] : Tensors();
+  return start(
+      {OpType::SCATTER, "gpusock:scatter", from, {outputs}}, opts.timeout,
+      [output = outputs[0], from, root = static_cast<int>(opts.rootRank)](
+          Collectives& all, std::uint64_t timeout_ns) mutable { all.scatter(output, from, root, timeout_ns); });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                   const c10d::ReduceScatterOptions& opts) {
+  check_one("reduce_scatter", outputs);
+  TORCH_CHECK_VALUE(inputs.size() == 1, "gpusock: reduce_scatter takes one list of tensors of each rank, not ",
+                    inputs.size());
+  check_list("reduce_scatter", inputs[0], size_, outputs[0]);
+  check_reduction(outputs[0].scalar_type(), opts.reduceOp);
+  return start(
+      {OpType::REDUCE_SCATTER, "gpusock:reduce_scatter", inputs[0], {outputs}}, opts.timeout,
+      [output = outputs[0], from = inputs[0], op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+        all.reduce_scatter(output, from, op, timeout_ns);
+      });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                                          const c10d::ReduceScatterOptions& opts) {
+  check_whole("reduce_scatter_tensor", input, output, size_);
+  check_reduction(output.scalar_type(), opts.reduceOp);
+  return start({OpType::_REDUCE_SCATTER_BASE, "gpusock:_reduce_scatter_base", {input}, {{output}}}, opts.timeout,
+               [output, input, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.reduce_scatter(output, {input}, op, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                    const c10d::ReduceScatterOptions& opts) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "gpusock: reduce_scatter_tensor_coalesced: ", outputs.size(),
+                    " outputs for ", inputs.size(), " inputs");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_whole("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], size_);
+    check_reduction(outputs[i].scalar_type(), opts.reduceOp);
+  }
+  return start({OpType::REDUCE_SCATTER_TENSOR_COALESCED, "gpusock:reduce_scatter", inputs, {outputs}}, opts.timeout,
+               [outputs, inputs, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 for (std::size_t i = 0; i < inputs.size(); ++i)
+                   all.reduce_scatter(outputs[i], {inputs[i]}, op, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  for (const Tensors* list : {&outputs, &inputs}) {
+    TORCH_CHECK_VALUE(list->size() == static_cast<std::size_t>(size_),
+                      "gpusock: all_to_all takes lists of one tensor for each of ", size_, " ranks, not of ",
+                      list->size());
+    check_tensors("all_to_all", *list);
+  }
+  return start({OpType::ALLTOALL, "gpusock:all_to_all", inputs, {outputs}}, opts.timeout,
+               [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.all_to_all(outputs, inputs, timeout_ns);
+               });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_to_all_single(at::Tensor& output, at::Tensor& input,
+                                                      std::vector<std::int64_t>& output_sizes,
+                                                      std::vector<std::int64_t>& input_sizes,
+                                                      const c10d::AllToAllOptions& opts) {
+  check_tensor("all_to_all_single", output);
+  check_tensor("all_to_all_single", input);
+  TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), "gpusock: all_to_all_single: tensors of ",
+                   output.scalar_type(), " and ", input.scalar_type(), ": give both the same type");
+  Tensors to = split_rows("all_to_all_single, output", output, output_sizes, size_);
+  Tensors from = split_rows("all_to_all_single, input", input, input_sizes, size_);
+  return start(
+      {OpType::ALLTOALL_BASE, "gpusock:all_to_all", {input}, {{output}}}, opts.timeout,
+      [to, from](Collectives& all, std::uint64_t timeout_ns) mutable { all.all_to_all(to, from, timeout_ns); });
+}
+
+ProcessGroup::WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& opts) {
+  return start({OpType::BARRIER, "gpusock:barrier", {}, {}}, opts.timeout,
+               [](Collectives& all, std::uint64_t timeout_ns) { all.barrier(timeout_ns); });
+}
+
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const auto timeout = timeout_of(opts.timeout);
+  TORCH_CHECK(timeout.count() > 0, "gpusock: Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(),
+              " ms.");
+  // Collective operations number their messages from 1 on: these numbers are apart from theirs.
+  const MessageKey key{static_cast<std::uint32_t>(OpType::BARRIER) + 1, (std::uint64_t{1} << 63) + ++monitored_};
+  const auto begin = [&](bool sends, int peer) {
+    const auto ended = std::make_shared<std::promise<std::string>>();
+    const auto done = [ended](const MessageResult& result) { ended->set_value(result.error); };
+    if (sends) {
+      messages_->send(peer, key, nullptr, 0, ns_of(timeout), done);
+    } else {
+      messages_->receive(peer, key, nullptr, 0, ns_of(timeout), done);
+    }
+    return ended->get_future();
+  };
+  if (rank_ != 0) {
+    auto sent = begin(true, 0), received = begin(false, 0);
+    for (auto* const ended : {&sent, &received}) {
+      const std::string error = ended->get();
+      TORCH_CHECK(
+          error.empty(), "gpusock: Rank ", rank_,
+          " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+          error, of_group());
+    }
+    return;
+  }
+  std::vector<std::future<std::string>> received;
+  for (int rank = 1; rank < size_; ++rank) received.push_back(begin(false, rank));
+  std::string missing;
+  int count = 0;
+  for (int rank = 1; rank < size_; ++rank) {
+    if (received[static_cast<std::size_t>(rank - 1)].get().empty()) continue;
+    missing += (count++ == 0 ? "" : ", ") + std::to_string(rank);
+    if (!wait_all_ranks) break;
+  }
+  TORCH_CHECK(count == 0, "gpusock: [Rank 0]: ", count > 1 ? "Ranks " : "Rank ", missing,
+              " failed to pass monitoredBarrier in ", timeout.count(), " ms", of_group());
+  std::vector<std::future<std::string>> sent;
+  for (int rank = 1; rank < size_; ++rank) sent.push_back(begin(true, rank));
+  for (auto& ended : sent) {
+    const std::string error = ended.get();
+    TORCH_CHECK(error.empty(), "gpusock: monitoredBarrier: ", error, of_group());
+  }
+}
+
+ProcessGroup::WorkPtr ProcessGroup::send(Tensors& tensors, int to, int tag) {
+  check_one("send", tensors);
+  TORCH_CHECK_VALUE(to >= 0 && to < size_ && to != rank_, "gpusock: send: rank ", to,
+                    " is not another rank of this group");
+  TORCH_CHECK_VALUE(tag >= 0, "gpusock: send: the tag ", tag, ": take one that is not negative");
+  const at::Tensor data = tensors[0].resolve_conj().resolve_neg().contiguous();
+  auto task = c10::make_intrusive<Task>(
+      rank_, TaskInfo{OpType::SEND, "gpusock:send", tensors, {tensors}, sequence_, options_->timeout});
+  const auto id = messages_->send(to, {0, static_cast<std::uint64_t>(tag)}, data.data_ptr(), data.nbytes(),
+                                  ns_of(options_->timeout), [this, task, data](const MessageResult& result) {
+                                    if (result.error.empty()) {
+                                      task->succeed();
+                                    } else {
+                                      task->fail("gpusock: " + result.error + of_group());
+                                    }
+                                  });
+  task->set_abort([this, id] { messages_->cancel(id, "the send was aborted"); });
+  return task;
+}
+
+ProcessGroup::WorkPtr ProcessGroup::recv(Tensors& tensors, int from, int tag) {
+  TORCH_CHECK_VALUE(from >= 0 && from < size_ && from != rank_, "gpusock: recv: rank ", from,
+                    " is not another rank of this group");
+  return receive(tensors, from, tag);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
+  return receive(tensors, Messages::kAnyRank, tag);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::receive(Tensors& tensors, int from, int tag) {
+  check_one("recv", tensors);
+  TORCH_CHECK_VALUE(tag >= 0, "gpusock: recv: the tag ", tag, ": take one that is not negative");
+  const at::Tensor tensor = tensors[0];
+  const at::Tensor data = tensor.is_contiguous() ? tensor : at::empty(tensor.sizes(), tensor.options());
+  const bool any = from == Messages::kAnyRank;
+  auto task = c10::make_intrusive<Task>(rank_, TaskInfo{any ? OpType::RECVANYSOURCE : OpType::RECV,
+                                                        any ? "gpusock:recvAnySource" : "gpusock:recv",
+                                                        tensors,
+                                                        {tensors},
+                                                        sequence_,
+                                                        options_->timeout});
+  const auto id = messages_->receive(from, {0, static_cast<std::uint64_t>(tag)}, data.data_ptr(), data.nbytes(),
+                                     ns_of(options_->timeout), [this, task, tensor, data](const MessageResult& result) {
+                                       if (!result.error.empty())
+                                         return task->fail("gpusock: " + result.error + of_group());
+                                       if (!tensor.is_same(data)) {
+                                         const at::NoGradGuard no_gradients;
+                                         const at::AutoDispatchBelowADInplaceOrView below_autograd;
+                                         at::Tensor to = tensor;
+                                         to.copy_(data);
+                                       }
+                                       task->set_source(result.peer);
+                                       task->succeed();
+                                     });
+  task->set_abort([this, id] { messages_->cancel(id, "the receive was aborted"); });
+  return task;
+}
+
+}  // namespace gpusock_torch

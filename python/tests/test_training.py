@@ -1,0 +1,121 @@
+"""Promises of training: DDP has Gloo's weights within the order of sums, and the same bits in each run; FSDP has the
+weights of one process."""
+
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from processes import run
+
+STEPS = 10
+BATCH = 24
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4 * 36, 32),
+        torch.nn.ReLU(),
+        torch.nn.Linear(32, 10),
+    )
+
+
+def samples(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(BATCH, 1, 8, 8, generator=generator), torch.randint(0, 10, (BATCH,), generator=generator)
+
+
+def train(model, rank, ranks):
+    """A part of each batch is this rank's."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    part = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
+    for step in range(STEPS):
+        inputs, labels = samples(step)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs[part]), labels[part]).backward()
+        optimizer.step()
+
+
+def weights_of(model):
+    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+
+
+def train_alone():
+    model = network()
+    train(model, 0, 1)
+    return weights_of(model)
+
+
+def train_ddp(rank, settings):
+    model = DistributedDataParallel(network(), **settings)
+    train(model, rank, dist.get_world_size())
+    return weights_of(model).numpy()
+
+
+def train_fsdp(rank):
+    model = network()
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    train(model, rank, dist.get_world_size())
+    return torch.cat([weight.full_tensor().detach().reshape(-1) for weight in model.parameters()]).numpy()
+
+
+def checkpoint(rank, folder):
+    """Saves a sharded model and loads it, by torch.distributed.checkpoint: gathers and scatters of objects."""
+    import torch.distributed.checkpoint as dcp
+
+    model = network()
+    fully_shard(model)
+    dcp.save({"model": model.state_dict()}, checkpoint_id=folder)
+    other = network(seed=2)
+    fully_shard(other)
+    state = {"model": other.state_dict()}
+    dcp.load(state, checkpoint_id=folder)
+    other.load_state_dict(state["model"])
+    for one, two in zip(model.parameters(), other.parameters()):
+        assert torch.equal(one.full_tensor(), two.full_tensor())
+
+
+class Training(unittest.TestCase):
+    def test_ddp_has_the_weights_of_gloo_and_of_one_process(self):
+        alone = train_alone().numpy()
+        for ranks in (2, 3, 4):
+            for settings in ({}, {"bucket_cap_mb": 0.01}, {"static_graph": True, "gradient_as_bucket_view": True}):
+                with self.subTest(ranks=ranks, settings=settings):
+                    ours = run(ranks, train_ddp, settings)
+                    gloo = run(ranks, train_ddp, settings, backend="gloo")[0]
+                    for weights in ours:
+                        self.assertTrue((weights == ours[0]).all(), "the ranks have other bits")
+                    self.assertLess(abs(ours[0] - gloo).max(), 1e-6)
+                    self.assertLess(abs(ours[0] - alone).max(), 1e-6)
+
+    def test_ddp_has_the_same_bits_in_each_run(self):
+        for options in ({}, {"deterministic": True}, {"all_reduce": "ring"}):
+            with self.subTest(options=options):
+                first, second = (run(3, train_ddp, {}, options=options)[0] for _ in range(2))
+                self.assertTrue((first == second).all())
+
+    def test_fsdp_has_the_weights_of_one_process(self):
+        alone = train_alone().numpy()
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                for weights in run(ranks, train_fsdp):
+                    self.assertLess(abs(weights - alone).max(), 1e-6)
+
+    def test_a_sharded_checkpoint(self):
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            run(2, checkpoint, folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
