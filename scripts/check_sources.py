@@ -21,6 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARIES = ("host_proxy", "rdma", "gpusock", "plain_types", "ringbuf", "socket_table")  # those of ./run tidy
 LEFT_OUT = ("gpusock/cuda", "tests/codegen",  # need CUDA
+            "python",  # needs PyTorch
             "tests/model/shadow")  # stands in for headers of the product
 HEADERS = (".hpp", ".cuh", ".h")
 INCLUDED_FROM = [ROOT, ROOT / "apps/param_sync", ROOT / "tools/schedule_lab"]
