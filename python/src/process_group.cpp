@@ -25,11 +25,10 @@ std::uint64_t ns_of(milliseconds time) {
 }
 
 void check_tensor(const char* what, const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.defined(), "gpusock: ", what, " of an undefined tensor");
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "gpusock: ", what, " needs dense tensors, not ", tensor.layout());
-  TORCH_CHECK_VALUE(
-      tensor.device().is_cpu(), "gpusock: ", what, " of a tensor on ", tensor.device(),
-      ": this back end moves tensors on the CPU only. Use backend=\"cpu:gpusock,cuda:nccl\", or tensor.cpu()");
+  TORCH_CHECK(tensor.defined(), "gpusock: ", what, " of an undefined tensor");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "gpusock: ", what, " needs dense tensors, not ", tensor.layout());
+  TORCH_CHECK(tensor.device().is_cpu(), "gpusock: ", what, " of a tensor on ", tensor.device(),
+              ": this back end moves tensors on the CPU only. Use backend=\"cpu:gpusock,cuda:nccl\", or tensor.cpu()");
 }
 
 void check_tensors(const char* what, const Tensors& tensors) {
@@ -38,20 +37,20 @@ void check_tensors(const char* what, const Tensors& tensors) {
 
 /// Of the tensors that a call takes for several devices of a rank there is one here.
 void check_one(const char* what, const Tensors& tensors) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "gpusock: ", what, " takes one tensor of each rank, not ", tensors.size());
+  TORCH_CHECK(tensors.size() == 1, "gpusock: ", what, " takes one tensor of each rank, not ", tensors.size());
   check_tensor(what, tensors[0]);
 }
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& like) {
-  TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(), "gpusock: ", what, ": invalid tensor type ",
-                   tensor.scalar_type(), ", expected ", like.scalar_type(), " as the others have");
-  TORCH_CHECK_VALUE(tensor.numel() == like.numel(), "gpusock: ", what, ": invalid tensor size ", tensor.sizes(),
-                    ", expected ", like.sizes(), " as the others have");
+  TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "gpusock: ", what, ": invalid tensor type ",
+              tensor.scalar_type(), ", expected ", like.scalar_type(), " as the others have");
+  TORCH_CHECK(tensor.numel() == like.numel(), "gpusock: ", what, ": invalid tensor size ", tensor.sizes(),
+              ", expected ", like.sizes(), " as the others have");
 }
 
 void check_list(const char* what, const Tensors& tensors, int ranks, const at::Tensor& like) {
-  TORCH_CHECK_VALUE(tensors.size() == static_cast<std::size_t>(ranks), "gpusock: ", what,
-                    " takes a list of one tensor for each of ", ranks, " ranks, not of ", tensors.size());
+  TORCH_CHECK(tensors.size() == static_cast<std::size_t>(ranks), "gpusock: ", what,
+              " takes a list of one tensor for each of ", ranks, " ranks, not of ", tensors.size());
   for (const at::Tensor& tensor : tensors) {
     check_tensor(what, tensor);
     check_like(what, tensor, like);
@@ -61,10 +60,10 @@ void check_list(const char* what, const Tensors& tensors, int ranks, const at::T
 void check_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int ranks) {
   check_tensor(what, whole);
   check_tensor(what, part);
-  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "gpusock: ", what, ": tensors of ", whole.scalar_type(),
-                   " and ", part.scalar_type(), ": give both the same type");
-  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "gpusock: ", what, ": the tensor of all ranks has ",
-                    whole.numel(), " elements, not ", ranks, " times the ", part.numel(), " of one rank");
+  TORCH_CHECK(whole.scalar_type() == part.scalar_type(), "gpusock: ", what, ": tensors of ", whole.scalar_type(),
+              " and ", part.scalar_type(), ": give both the same type");
+  TORCH_CHECK(whole.numel() == part.numel() * ranks, "gpusock: ", what, ": the tensor of all ranks has ", whole.numel(),
+              " elements, not ", ranks, " times the ", part.numel(), " of one rank");
 }
 
 /// Rows [begin, end) of each rank.
@@ -72,22 +71,22 @@ Tensors split_rows(const char* what, const at::Tensor& tensor, const std::vector
   const std::int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
   Tensors parts;
   if (sizes.empty()) {
-    TORCH_CHECK_VALUE(rows % ranks == 0, "gpusock: ", what, ": ", rows, " rows do not divide equally among ", ranks,
-                      " ranks: give the split sizes");
+    TORCH_CHECK(rows % ranks == 0, "gpusock: ", what, ": ", rows, " rows do not divide equally among ", ranks,
+                " ranks: give the split sizes");
     for (int r = 0; r < ranks; ++r) parts.push_back(tensor.narrow(0, rows / ranks * r, rows / ranks));
     return parts;
   }
-  TORCH_CHECK_VALUE(sizes.size() == static_cast<std::size_t>(ranks), "gpusock: ", what, ": ", sizes.size(),
-                    " split sizes for ", ranks, " ranks");
+  TORCH_CHECK(sizes.size() == static_cast<std::size_t>(ranks), "gpusock: ", what, ": ", sizes.size(),
+              " split sizes for ", ranks, " ranks");
   std::int64_t begin = 0;
   for (const std::int64_t size : sizes) {
-    TORCH_CHECK_VALUE(size >= 0 && size <= rows - begin, "gpusock: ", what, ": the split sizes do not add up to the ",
-                      rows, " rows of the tensor");
+    TORCH_CHECK(size >= 0 && size <= rows - begin, "gpusock: ", what, ": the split sizes do not add up to the ", rows,
+                " rows of the tensor");
     parts.push_back(tensor.narrow(0, begin, size));
     begin += size;
   }
-  TORCH_CHECK_VALUE(begin == rows, "gpusock: ", what, ": the split sizes add up to ", begin, ", the tensor has ", rows,
-                    " rows");
+  TORCH_CHECK(begin == rows, "gpusock: ", what, ": the split sizes add up to ", begin, ", the tensor has ", rows,
+              " rows");
   return parts;
 }
 
@@ -265,8 +264,8 @@ void ProcessGroup::run() {
 }
 
 void ProcessGroup::check_root(const char* what, std::int64_t root) const {
-  TORCH_CHECK_VALUE(root >= 0 && root < size_, "gpusock: ", what, ": invalid root rank ", root, ": ranks are 0 to ",
-                    size_ - 1);
+  TORCH_CHECK(root >= 0 && root < size_, "gpusock: ", what, ": invalid root rank ", root, ": ranks are 0 to ",
+              size_ - 1);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -288,9 +287,9 @@ ProcessGroup::WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::Allr
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
-                    "gpusock: a sparse all_reduce takes one sparse tensor on the CPU");
-  TORCH_CHECK_VALUE(opts.reduceOp == c10d::ReduceOp::SUM, "gpusock: sparse tensors are summed: take ReduceOp.SUM");
+  TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
+              "gpusock: a sparse all_reduce takes one sparse tensor on the CPU");
+  TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM, "gpusock: sparse tensors are summed: take ReduceOp.SUM");
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
   return start({OpType::_ALLREDUCE_SPARSE, "gpusock:sparse_all_reduce", tensors, {tensors}}, opts.timeout,
                [tensor = tensors[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
@@ -299,11 +298,11 @@ ProcessGroup::WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "gpusock: all_reduce_coalesced of no tensors");
+  TORCH_CHECK(!tensors.empty(), "gpusock: all_reduce_coalesced of no tensors");
   check_tensors("all_reduce_coalesced", tensors);
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_TYPE(tensor.scalar_type() == tensors[0].scalar_type(), "gpusock: all_reduce_coalesced: tensors of ",
-                     tensors[0].scalar_type(), " and ", tensor.scalar_type(), ": tensors must all have the same type");
+    TORCH_CHECK(tensor.scalar_type() == tensors[0].scalar_type(), "gpusock: all_reduce_coalesced: tensors of ",
+                tensors[0].scalar_type(), " and ", tensor.scalar_type(), ": tensors must all have the same type");
   }
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
   return start({OpType::ALLREDUCE_COALESCED, "gpusock:all_reduce", tensors, {tensors}}, opts.timeout,
@@ -324,8 +323,7 @@ ProcessGroup::WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceO
 ProcessGroup::WorkPtr ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
   check_one("all_gather", inputs);
-  TORCH_CHECK_VALUE(outputs.size() == 1, "gpusock: all_gather takes one list of tensors of each rank, not ",
-                    outputs.size());
+  TORCH_CHECK(outputs.size() == 1, "gpusock: all_gather takes one list of tensors of each rank, not ", outputs.size());
   check_list("all_gather", outputs[0], size_, inputs[0]);
   return start({OpType::ALLGATHER, "gpusock:all_gather", inputs, outputs}, opts.timeout,
                [to = outputs[0], input = inputs[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
@@ -345,15 +343,14 @@ ProcessGroup::WorkPtr ProcessGroup::all_gather_single(at::Tensor& output, at::Te
 ProcessGroup::WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& opts) {
   // Here the outer list is by rank.
-  TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(size_),
-                    "gpusock: all_gather_coalesced: output lists should be equal to world size ", size_, ", not ",
-                    outputs.size());
+  TORCH_CHECK(outputs.size() == static_cast<std::size_t>(size_),
+              "gpusock: all_gather_coalesced: output lists should be equal to world size ", size_, ", not ",
+              outputs.size());
   check_tensors("all_gather_coalesced", inputs);
   std::vector<Tensors> by_tensor(inputs.size());
   for (const Tensors& of_rank : outputs) {
-    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
-                      "gpusock: all_gather_coalesced: invalid output size: ", of_rank.size(), " tensors for ",
-                      inputs.size(), " inputs");
+    TORCH_CHECK(of_rank.size() == inputs.size(), "gpusock: all_gather_coalesced: invalid output size: ", of_rank.size(),
+                " tensors for ", inputs.size(), " inputs");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       check_tensor("all_gather_coalesced", of_rank[i]);
       check_like("all_gather_coalesced", of_rank[i], inputs[i]);
@@ -368,8 +365,8 @@ ProcessGroup::WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& ou
 
 ProcessGroup::WorkPtr ProcessGroup::all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions& opts) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "gpusock: all_gather_into_tensor_coalesced: ", outputs.size(),
-                    " outputs for ", inputs.size(), " inputs");
+  TORCH_CHECK(outputs.size() == inputs.size(), "gpusock: all_gather_into_tensor_coalesced: ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_whole("all_gather_into_tensor_coalesced", outputs[i], inputs[i], size_);
   return start({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "gpusock:all_gather", inputs, {outputs}}, opts.timeout,
@@ -386,10 +383,10 @@ ProcessGroup::WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensor
   check_one("gather", inputs);
   check_root("gather", opts.rootRank);
   const bool is_root = rank_ == opts.rootRank;
-  TORCH_CHECK_VALUE(outputs.size() == (is_root ? 1u : 0u), "gpusock: gather: ",
-                    is_root ? "requires a single-element output list containing a list with "
-                            : "requires empty output on non-root, not ",
-                    is_root ? std::to_string(size_) + " tensors." : std::to_string(outputs.size()));
+  TORCH_CHECK(outputs.size() == (is_root ? 1u : 0u), "gpusock: gather: ",
+              is_root ? "requires a single-element output list containing a list with "
+                      : "requires empty output on non-root, not ",
+              is_root ? std::to_string(size_) + " tensors." : std::to_string(outputs.size()));
   if (is_root) check_list("gather", outputs[0], size_, inputs[0]);
   return start({OpType::GATHER, "gpusock:gather", inputs, outputs}, opts.timeout,
                [to = is_root ? outputs[0] : Tensors(), input = inputs[0], root = static_cast<int>(opts.rootRank)](
@@ -401,10 +398,10 @@ ProcessGroup::WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensor
   check_one("scatter", outputs);
   check_root("scatter", opts.rootRank);
   const bool is_root = rank_ == opts.rootRank;
-  TORCH_CHECK_VALUE(inputs.size() == (is_root ? 1u : 0u), "gpusock: scatter: ",
-                    is_root ? "requires a single-element input list containing a list with "
-                            : "requires empty input on non-root, not ",
-                    is_root ? std::to_string(size_) + " tensors." : std::to_string(inputs.size()));
+  TORCH_CHECK(inputs.size() == (is_root ? 1u : 0u), "gpusock: scatter: ",
+              is_root ? "requires a single-element input list containing a list with "
+                      : "requires empty input on non-root, not ",
+              is_root ? std::to_string(size_) + " tensors." : std::to_string(inputs.size()));
   if (is_root) check_list("scatter", inputs[0], size_, outputs[0]);
   const Tensors from = is_root ? inputs[0] : Tensors();
   return start(
@@ -416,8 +413,8 @@ ProcessGroup::WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensor
 ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                    const c10d::ReduceScatterOptions& opts) {
   check_one("reduce_scatter", outputs);
-  TORCH_CHECK_VALUE(inputs.size() == 1, "gpusock: reduce_scatter takes one list of tensors of each rank, not ",
-                    inputs.size());
+  TORCH_CHECK(inputs.size() == 1, "gpusock: reduce_scatter takes one list of tensors of each rank, not ",
+              inputs.size());
   check_list("reduce_scatter", inputs[0], size_, outputs[0]);
   check_reduction(outputs[0].scalar_type(), opts.reduceOp);
   return start(
@@ -439,8 +436,8 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single(at::Tensor& output, at
 
 ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
                                                                     const c10d::ReduceScatterOptions& opts) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "gpusock: reduce_scatter_tensor_coalesced: ", outputs.size(),
-                    " outputs for ", inputs.size(), " inputs");
+  TORCH_CHECK(outputs.size() == inputs.size(), "gpusock: reduce_scatter_tensor_coalesced: ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_whole("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], size_);
     check_reduction(outputs[i].scalar_type(), opts.reduceOp);
@@ -454,9 +451,8 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single_coalesced(Tensors& out
 
 ProcessGroup::WorkPtr ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   for (const Tensors* list : {&outputs, &inputs}) {
-    TORCH_CHECK_VALUE(list->size() == static_cast<std::size_t>(size_),
-                      "gpusock: all_to_all takes lists of one tensor for each of ", size_, " ranks, not of ",
-                      list->size());
+    TORCH_CHECK(list->size() == static_cast<std::size_t>(size_),
+                "gpusock: all_to_all takes lists of one tensor for each of ", size_, " ranks, not of ", list->size());
     check_tensors("all_to_all", *list);
   }
   return start({OpType::ALLTOALL, "gpusock:all_to_all", inputs, {outputs}}, opts.timeout,
@@ -471,8 +467,8 @@ ProcessGroup::WorkPtr ProcessGroup::all_to_all_single(at::Tensor& output, at::Te
                                                       const c10d::AllToAllOptions& opts) {
   check_tensor("all_to_all_single", output);
   check_tensor("all_to_all_single", input);
-  TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), "gpusock: all_to_all_single: tensors of ",
-                   output.scalar_type(), " and ", input.scalar_type(), ": give both the same type");
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "gpusock: all_to_all_single: tensors of ",
+              output.scalar_type(), " and ", input.scalar_type(), ": give both the same type");
   Tensors to = split_rows("all_to_all_single, output", output, output_sizes, size_);
   Tensors from = split_rows("all_to_all_single, input", input, input_sizes, size_);
   return start(
@@ -533,9 +529,8 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
 
 ProcessGroup::WorkPtr ProcessGroup::send(Tensors& tensors, int to, int tag) {
   check_one("send", tensors);
-  TORCH_CHECK_VALUE(to >= 0 && to < size_ && to != rank_, "gpusock: send: rank ", to,
-                    " is not another rank of this group");
-  TORCH_CHECK_VALUE(tag >= 0, "gpusock: send: the tag ", tag, ": take one that is not negative");
+  TORCH_CHECK(to >= 0 && to < size_ && to != rank_, "gpusock: send: rank ", to, " is not another rank of this group");
+  TORCH_CHECK(tag >= 0, "gpusock: send: the tag ", tag, ": take one that is not negative");
   const at::Tensor data = tensors[0].resolve_conj().resolve_neg().contiguous();
   auto task = c10::make_intrusive<Task>(
       rank_, TaskInfo{OpType::SEND, "gpusock:send", tensors, {tensors}, sequence_, options_->timeout});
@@ -552,8 +547,8 @@ ProcessGroup::WorkPtr ProcessGroup::send(Tensors& tensors, int to, int tag) {
 }
 
 ProcessGroup::WorkPtr ProcessGroup::recv(Tensors& tensors, int from, int tag) {
-  TORCH_CHECK_VALUE(from >= 0 && from < size_ && from != rank_, "gpusock: recv: rank ", from,
-                    " is not another rank of this group");
+  TORCH_CHECK(from >= 0 && from < size_ && from != rank_, "gpusock: recv: rank ", from,
+              " is not another rank of this group");
   return receive(tensors, from, tag);
 }
 
@@ -563,7 +558,7 @@ ProcessGroup::WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
 
 ProcessGroup::WorkPtr ProcessGroup::receive(Tensors& tensors, int from, int tag) {
   check_one("recv", tensors);
-  TORCH_CHECK_VALUE(tag >= 0, "gpusock: recv: the tag ", tag, ": take one that is not negative");
+  TORCH_CHECK(tag >= 0, "gpusock: recv: the tag ", tag, ": take one that is not negative");
   const at::Tensor tensor = tensors[0];
   const at::Tensor data = tensor.is_contiguous() ? tensor : at::empty(tensor.sizes(), tensor.options());
   const bool any = from == Messages::kAnyRank;

@@ -79,20 +79,18 @@ void reduce_into(at::Tensor& a, const at::Tensor& b, const ReduceOp& op) {
 }  // namespace
 
 void check_reduction(at::ScalarType type, const ReduceOp& op) {
-  TORCH_CHECK_VALUE(op.op_ < ReduceOp::UNUSED, "gpusock: a reduction by an operation that does not exist");
+  TORCH_CHECK(op.op_ < ReduceOp::UNUSED, "gpusock: a reduction by an operation that does not exist");
   const bool is_float = at::isFloatingType(type), is_complex = at::isComplexType(type);
-  TORCH_CHECK_VALUE(!is_bitwise(op) || (!is_float && !is_complex), "gpusock: cannot use ReduceOp.", name_of(op),
-                    " with elements of ", type, ", which have no bits of their own: take a type of integers");
-  TORCH_CHECK_VALUE(op.op_ != ReduceOp::AVG || is_float || is_complex,
-                    "gpusock: cannot use ReduceOp.AVG with elements of ", type,
-                    ": take ReduceOp.SUM, and divide it as you want it rounded");
-  TORCH_CHECK_VALUE((op.op_ != ReduceOp::MIN && op.op_ != ReduceOp::MAX) || !is_complex,
-                    "gpusock: complex numbers have no ReduceOp.", name_of(op));
-  TORCH_CHECK_VALUE(op.op_ != ReduceOp::PREMUL_SUM || type != at::kBool,
-                    "gpusock: cannot use ReduceOp.PREMUL_SUM with bool");
-  TORCH_CHECK_TYPE(at::isIntegralType(type, true) || type == at::kFloat || type == at::kDouble || type == at::kHalf ||
-                       type == at::kBFloat16 || is_complex,
-                   "gpusock: no reduction of elements of ", type);
+  TORCH_CHECK(!is_bitwise(op) || (!is_float && !is_complex), "gpusock: cannot use ReduceOp.", name_of(op),
+              " with elements of ", type, ", which have no bits of their own: take a type of integers");
+  TORCH_CHECK(op.op_ != ReduceOp::AVG || is_float || is_complex, "gpusock: cannot use ReduceOp.AVG with elements of ",
+              type, ": take ReduceOp.SUM, and divide it as you want it rounded");
+  TORCH_CHECK((op.op_ != ReduceOp::MIN && op.op_ != ReduceOp::MAX) || !is_complex,
+              "gpusock: complex numbers have no ReduceOp.", name_of(op));
+  TORCH_CHECK(op.op_ != ReduceOp::PREMUL_SUM || type != at::kBool, "gpusock: cannot use ReduceOp.PREMUL_SUM with bool");
+  TORCH_CHECK(at::isIntegralType(type, true) || type == at::kFloat || type == at::kDouble || type == at::kHalf ||
+                  type == at::kBFloat16 || is_complex,
+              "gpusock: no reduction of elements of ", type);
 }
 
 std::optional<GroupReduction> group_reduction(at::ScalarType type, const ReduceOp& op) {
@@ -139,7 +137,7 @@ std::optional<GroupReduction> group_reduction(at::ScalarType type, const ReduceO
 void premultiply(at::Tensor& tensor, const ReduceOp& op) {
   if (op.op_ != ReduceOp::PREMUL_SUM) return;
   const auto* const factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK_VALUE(factor != nullptr, "gpusock: a premultiplied sum without a factor");
+  TORCH_CHECK(factor != nullptr, "gpusock: a premultiplied sum without a factor");
   if (factor->tensor_factor.defined()) {
     tensor.mul_(factor->tensor_factor.to(tensor.scalar_type()));
   } else if (at::isIntegralType(tensor.scalar_type(), false)) {

@@ -17,7 +17,7 @@ struct GroupReduction {
   param_sync::ReduceOp op;
 };
 
-/// Throws c10::ValueError (a TypeError for types) if no reduction of this type by this operation exists.
+/// Throws c10::Error if no reduction of this type by this operation exists.
 void check_reduction(at::ScalarType type, const c10d::ReduceOp& op);
 /// The same reduction on a group, if that has it. A premultiplied sum counts as a sum: the caller multiplies.
 std::optional<GroupReduction> group_reduction(at::ScalarType type, const c10d::ReduceOp& op);
