@@ -47,14 +47,10 @@ def reduced(tensors, op):
 
 
 def operations_of(dtype):
-    operations = [ReduceOp.SUM, ReduceOp.PRODUCT]
-    if not dtype.is_complex:
-        operations += [ReduceOp.MIN, ReduceOp.MAX]
-    if dtype.is_floating_point or dtype.is_complex:
-        operations.append(ReduceOp.AVG)
-    else:
-        operations += [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
-    return operations
+    if dtype.is_complex:
+        return [ReduceOp.SUM, ReduceOp.AVG]
+    operations = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+    return operations + ([ReduceOp.AVG] if dtype.is_floating_point else [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR])
 
 
 def check(got, expected, *what):
@@ -90,11 +86,8 @@ def all_reduces(rank):
                 expected = reduced(tensors, op)
                 for lay in (torch.clone, apart, shifted):
                     mine = lay(tensors[rank])
-                    if not (
-                        dtype.is_complex and op not in (ReduceOp.SUM, ReduceOp.AVG)
-                    ):  # PyTorch itself refuses these
-                        dist.all_reduce(mine, op)
-                        check(mine, expected, "all_reduce", dtype, op, size, lay)
+                    dist.all_reduce(mine, op)
+                    check(mine, expected, "all_reduce", dtype, op, size, lay)
     for dtype in (torch.float32, torch.float64, torch.int32):
         mine = tensor_of(rank, dtype, 9)
         dist.all_reduce(mine, dist._make_nccl_premul_sum(2.0))
@@ -103,7 +96,7 @@ def all_reduces(rank):
 
 def reduces(rank):
     ranks = dist.get_world_size()
-    for dtype in TYPES:
+    for dtype in TYPES + COMPLEX:
         for op in operations_of(dtype):
             for root in {0, ranks - 1}:
                 tensors = tensors_of(ranks, dtype, 1001)
@@ -166,7 +159,7 @@ def all_gathers(rank):
 
 def reduce_scatters(rank):
     ranks = dist.get_world_size()
-    for dtype in TYPES:
+    for dtype in TYPES + COMPLEX:
         for op in operations_of(dtype):
             for size in SIZES:
                 wholes = tensors_of(ranks, dtype, size * ranks)
@@ -185,7 +178,7 @@ def reduce_scatters(rank):
 
 def gathers_and_scatters(rank):
     ranks = dist.get_world_size()
-    for dtype in TYPES:
+    for dtype in TYPES + COMPLEX:
         for size in SIZES:
             tensors = tensors_of(ranks, dtype, size)
             for root in {0, ranks - 1}:
