@@ -130,8 +130,7 @@ void Collectives::fail(std::string why) {
   throw std::runtime_error(why);
 }
 
-param_sync::Group& Collectives::group(std::uint64_t timeout_ns) {
-  static_cast<void>(timeout_ns);
+param_sync::Group& Collectives::group() {
   if (!connected_) group_->connect(addresses_);
   connected_ = true;
   return *group_;
@@ -162,7 +161,7 @@ void Collectives::exchange(OpType what, const std::vector<Piece>& to_send, const
 }
 
 void Collectives::all_gather_words(void* data, std::size_t words_of_rank, std::uint64_t timeout_ns) {
-  param_sync::Group& all = group(timeout_ns);
+  param_sync::Group& all = group();
   all.wait(
       all.all_gather({static_cast<std::int32_t*>(data), words_of_rank * static_cast<std::size_t>(ranks_)}, timeout_ns));
 }
@@ -170,7 +169,7 @@ void Collectives::all_gather_words(void* data, std::size_t words_of_rank, std::u
 /// At any address, and with any number of elements.
 void Collectives::reduce_on_group(void* data, std::size_t elements, param_sync::DataType type, param_sync::ReduceOp op,
                                   std::uint64_t timeout_ns) {
-  param_sync::Group& all = group(timeout_ns);
+  param_sync::Group& all = group();
   const std::size_t size = param_sync::size_of(type), bytes = elements * size;
   if (is_aligned(data) && bytes % kWord == 0) {
     return all.wait(all.all_reduce({data, elements, type}, op, timeout_ns));
@@ -291,7 +290,7 @@ void Collectives::reduce(at::Tensor& tensor, const ReduceOp& op, int root, std::
 }
 
 void Collectives::broadcast(at::Tensor& tensor, int root, std::uint64_t timeout_ns) {
-  param_sync::Group& all = group(timeout_ns);
+  param_sync::Group& all = group();
   const at::Tensor flat = flat_of(tensor);
   const std::size_t bytes = flat.nbytes(), words = words_of(bytes);
   if (is_aligned(flat.data_ptr()) && bytes % kWord == 0) {
@@ -342,7 +341,6 @@ void Collectives::reduce_scatter(at::Tensor& output, const std::vector<at::Tenso
                                  std::uint64_t timeout_ns) {
   const auto ranks = static_cast<std::size_t>(ranks_), mine = static_cast<std::size_t>(rank_);
   const std::size_t bytes = output.nbytes();
-  const auto elements = static_cast<std::size_t>(output.numel());
   std::vector<at::Tensor> parts;
   for (const at::Tensor& input : inputs) parts.push_back(flat_of(input));
   const auto part_of = [&](std::size_t r) {
@@ -352,7 +350,7 @@ void Collectives::reduce_scatter(at::Tensor& output, const std::vector<at::Tenso
   at::Tensor result = is_plain(output) ? output.view({-1}) : at::empty({output.numel()}, output.options());
   const auto reduction = group_reduction(output.scalar_type(), op);
   if (reduction && op.op_ != ReduceOp::PREMUL_SUM) {
-    param_sync::Group& all = group(timeout_ns);
+    param_sync::Group& all = group();
     const std::size_t words = words_of(bytes), row = words * kWord;
     const at::Tensor memory = scratch(row * ranks);
     char* const copy = static_cast<char*>(memory.data_ptr());
@@ -378,7 +376,6 @@ void Collectives::reduce_scatter(at::Tensor& output, const std::vector<at::Tenso
     reduce_rows(rows, op, ranks_);
     copy_bytes(result.data_ptr(), rows.front().data_ptr(), bytes);
   }
-  static_cast<void>(elements);
   put_back(output, result);
 }
 
@@ -451,7 +448,7 @@ void Collectives::all_to_all(std::vector<at::Tensor>& outputs, const std::vector
 }
 
 void Collectives::barrier(std::uint64_t timeout_ns) {
-  param_sync::Group& all = group(timeout_ns);
+  param_sync::Group& all = group();
   all.wait(all.barrier(timeout_ns));
 }
 

@@ -76,7 +76,7 @@ class Collectives {
 
   void check() const;
   [[noreturn]] void fail(std::string why);
-  param_sync::Group& group(std::uint64_t timeout_ns);
+  param_sync::Group& group();
   void exchange(c10d::OpType what, const std::vector<Piece>& to_send, const std::vector<Piece>& to_receive,
                 std::uint64_t timeout_ns);
   void all_gather_words(void* data, std::size_t words_of_rank, std::uint64_t timeout_ns);

@@ -192,6 +192,7 @@ void Messages::end(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (ending_.empty()) ending_ = why;
   if (set_ >= 0) net_.wake(this_thread(), set_);
+  changed_.notify_all();
 }
 
 void Messages::run() {

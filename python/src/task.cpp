@@ -35,6 +35,7 @@ int Task::sourceRank() const {
 }
 
 void Task::abort() {
+  if (isCompleted()) return;  // the group may have ended, too
   TORCH_CHECK(static_cast<bool>(abort_),
               "gpusock: a collective operation cannot be aborted by itself: abort the process group");
   abort_();

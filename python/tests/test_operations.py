@@ -242,6 +242,16 @@ def messages(rank):
             mine = torch.zeros(size, dtype=torch.int64)
             dist.recv(mine, 0, tag=tag)
             check(mine, torch.full((size,), tag), "tags", tag)
+    # More than a rank keeps of messages that no call has asked for: the last one is received first.
+    tags = range(100, 180)
+    if rank == 0:
+        for work in [dist.isend(torch.full((1 << 18,), float(tag)), 1, tag=tag) for tag in tags]:
+            work.wait()
+    if rank == 1:
+        for tag in reversed(tags):
+            mine = torch.zeros(1 << 18)
+            dist.recv(mine, 0, tag=tag)
+            check(mine, torch.full((1 << 18,), float(tag)), "80 MB of messages", tag)
     # From any rank: rank 0 hears each of the others once.
     if rank == 0:
         heard = set()
