@@ -145,6 +145,7 @@ ProcessGroup::~ProcessGroup() {
     static_cast<void>(collectives_.release());
     static_cast<void>(messages_.release());
     static_cast<void>(context_.release());
+    static_cast<void>(changed_.release());  // its end would wait for the parent's thread, which waits on it
     return;
   }
   shutdown();
@@ -160,15 +161,15 @@ void ProcessGroup::shutdown_within(milliseconds patience) {
     ended_ = true;
     const auto idle = [&] { return queue_.empty() && !busy_; };
     if (patience == milliseconds::max()) {
-      changed_.wait(lock, idle);
-    } else if (!changed_.wait_for(lock, patience, idle)) {
+      changed_->wait(lock, idle);
+    } else if (!changed_->wait_for(lock, patience, idle)) {
       lock.unlock();
       abort();
       lock.lock();
-      changed_.wait(lock, idle);
+      changed_->wait(lock, idle);
     }
     ending_ = true;
-    changed_.notify_all();
+    changed_->notify_all();
   }
   if (thread_.joinable()) thread_.join();
   collectives_.reset();
@@ -216,7 +217,7 @@ ProcessGroup::WorkPtr ProcessGroup::start(TaskInfo info, milliseconds timeout, O
   info.sequence = ++sequence_;
   auto task = c10::make_intrusive<Task>(rank_, std::move(info));
   queue_.push_back({task, std::move(operation)});
-  changed_.notify_all();
+  changed_->notify_all();
   return task;
 }
 
@@ -225,7 +226,7 @@ void ProcessGroup::run() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return !queue_.empty() || ending_; });
+    changed_->wait(lock, [&] { return !queue_.empty() || ending_; });
     if (queue_.empty()) return;
     Queued next = std::move(queue_.front());
     queue_.pop_front();
@@ -259,7 +260,7 @@ void ProcessGroup::run() {
     next.task.reset();
     lock.lock();
     busy_ = false;
-    if (queue_.empty()) changed_.notify_all();
+    if (queue_.empty()) changed_->notify_all();
   }
 }
 

@@ -115,7 +115,7 @@ class ProcessGroup : public c10d::Backend {
   std::uint64_t monitored_ = 0;  // barriers
 
   std::mutex mutex_;  // of the next ones
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<Queued> queue_;
   bool busy_ = false, ending_ = false, aborted_ = false, failed_ = false, ended_ = false;
   std::thread thread_;

@@ -66,6 +66,24 @@ def functional(rank):
     assert torch.equal((sharded @ sharded.redistribute(mesh, [Replicate()]).T).full_tensor(), whole @ whole.T)
 
 
+def fork(rank):
+    """Workers of a loader, and a child that destroys what it has of its parent's group, beside the group's threads."""
+    dist.all_reduce(torch.ones(1))
+    samples = torch.utils.data.TensorDataset(torch.arange(64.0))
+    for _ in range(2):
+        total = sum(batch[0].sum() for batch in torch.utils.data.DataLoader(samples, batch_size=8, num_workers=2))
+        dist.all_reduce(total)
+        assert total == 2016 * dist.get_world_size(), total
+    child = os.fork()
+    if child == 0:
+        dist.destroy_process_group()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor == dist.get_world_size(), tensor
+
+
 class Package(unittest.TestCase):
     def test_nothing_is_to_be_imported(self):
         status, said = program("""
@@ -153,6 +171,9 @@ class Package(unittest.TestCase):
 
     def test_sub_groups_and_meshes(self):
         run(4, sub_groups)
+
+    def test_processes_that_are_forked(self):
+        run(2, fork)
 
     def test_operations_of_compiled_programs_and_of_distributed_tensors(self):
         for ranks in (1, 2, 3):
