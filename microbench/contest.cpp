@@ -73,9 +73,10 @@ std::uint64_t new_token() {
   return std::uint64_t{random()} << 32 | random();
 }
 
-SizeResult run_rounds(const Contestants& contestants, Job job, int repeat) {
+SizeResult run_rounds(const Contestants& contestants, Job job, GroupKind group, int repeat) {
   SizeResult result;
   result.bytes = job.bytes;
+  result.group = group;
   for (int i = 0; i < repeat; ++i) {
     auto& row = result.rounds.emplace_back();
     for (const auto& contestant : contestants) {
@@ -104,20 +105,39 @@ double SizeResult::median_ratio(double Figures::*figure) const {
   return median(std::move(ratios));
 }
 
-ContestResult run_contest(const BenchOptions& options) {
-  ContestResult result;
+namespace {
+
+/// Adds the rounds of all sizes with calls by `options.group`.
+void run_group(const BenchOptions& options, ContestResult& result) {
   std::shared_ptr<Server> server;
   if (!options.to.empty()) server = std::make_shared<Server>(options);
   const auto contestants = server == nullptr ? make_local_contestants(options)
                                              : make_remote_contestants(options, server);
   if (server != nullptr) result.server = server->device;
-  for (const auto& contestant : contestants) {
-    result.names.push_back(contestant->name());
-    result.descriptions.push_back(contestant->description());
+  if (result.names.empty()) {
+    for (const auto& contestant : contestants) {
+      result.names.push_back(contestant->name());
+      result.descriptions.push_back(contestant->description());
+    }
+  } else {
+    result.others.push_back(contestants.front()->description());
   }
   for (const std::uint64_t bytes : options.sizes) {
-    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes), options.repeat));
+    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes), options.group, options.repeat));
   }
+}
+
+}  // namespace
+
+ContestResult run_contest(const BenchOptions& options) {
+  ContestResult result;
+  BenchOptions one = options;
+  for (const GroupKind group : options.groups) {
+    one.group = group;
+    run_group(one, result);
+  }
+  const auto by_size = [](const SizeResult& a, const SizeResult& b) { return a.bytes < b.bytes; };
+  std::stable_sort(result.sizes.begin(), result.sizes.end(), by_size);  // so groups stand side by side
   return result;
 }
 

@@ -13,9 +13,10 @@ struct RoundResult {
   std::uint64_t proxy_wakeups = 0;
 };
 
-/// All rounds for messages of one size: rounds[i][c] is the i-th round of contestant c.
+/// All rounds for messages of one size and calls by one group: rounds[i][c] is the i-th round of contestant c.
 struct SizeResult {
   std::uint64_t bytes = 0;
+  GroupKind group = GroupKind::block;  ///< who makes gpusock's calls
   std::vector<std::vector<RoundResult>> rounds;
 
   /// The median of one contestant's figure over all rounds.
@@ -28,7 +29,8 @@ struct SizeResult {
 struct ContestResult {
   std::vector<std::string> names;  ///< gpusock first
   std::vector<std::string> descriptions;
-  std::string server;  ///< the server's device; empty: the answering halves are in this process
+  std::vector<std::string> others;  ///< gpusock's descriptions with the groups after the first one
+  std::string server;               ///< the server's device; empty: the answering halves are in this process
   std::vector<SizeResult> sizes;
 };
 

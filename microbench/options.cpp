@@ -40,8 +40,9 @@ const std::map<std::string, gpusock::LinkKind> kLinks = known_links();
 const std::map<std::string, Between> kBetweens{{"kernels", Between::kernels}, {"threads", Between::threads}};
 const std::map<std::string, Direction> kDirections{
     {"out", Direction::out}, {"in", Direction::in}, {"both", Direction::both}};
-const std::map<std::string, GroupKind> kGroups{
-    {"thread", GroupKind::thread}, {"warp", GroupKind::warp}, {"block", GroupKind::block}};
+const std::vector<GroupKind> kAllGroups{GroupKind::thread, GroupKind::warp, GroupKind::block};
+const std::map<std::string, std::vector<GroupKind>> kGroups{
+    {"thread", {GroupKind::thread}}, {"warp", {GroupKind::warp}}, {"block", {GroupKind::block}}, {"all", kAllGroups}};
 
 template <class Value>
 std::vector<std::string> words_of(const std::map<std::string, Value>& names) {
@@ -101,8 +102,8 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.number("--repeat", options.repeat, "rounds of each contestant", 1, 10'000);
   arguments.choice("--between", words.between, words_of(kBetweens),
                    "sockets in kernels, one block each, or in host threads");
-  arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together")
-      .shown_default("block; of host threads: thread");
+  arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together; all: each in turn")
+      .shown_default("lat: all; bw, conn, and with --to: block; of host threads: thread");
   arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1,
                    kBlockThreadsMax);
   arguments.bytes("--ring-bytes", options.ring_bytes,
@@ -123,14 +124,25 @@ std::string memory_problem(const BenchOptions& options) {
          std::to_string(kSideBytesMax >> 20) + " MiB on a side";
 }
 
+/// The groups that are measured if the command line names none.
+std::vector<GroupKind> usual_groups(const BenchOptions& options) {
+  if (options.between == Between::threads) return {GroupKind::thread};
+  if (options.question == Question::latency && options.to.empty()) return kAllGroups;
+  return {GroupKind::block};
+}
+
 /// Completes the options. Returns what is wrong with them together, or an empty text.
 std::string complete(BenchOptions& options, const Words& words) {
   options.link = kLinks.at(words.link);
   options.between = kBetweens.at(words.between);
   const bool threads = options.between == Between::threads;
-  options.group = words.group.empty() ? (threads ? GroupKind::thread : GroupKind::block) : kGroups.at(words.group);
+  options.groups = words.group.empty() ? usual_groups(options) : kGroups.at(words.group);
+  options.group = options.groups.front();
   options.direction = kDirections.at(words.direction);
-  if (threads && options.group != GroupKind::thread) {
+  if (!options.to.empty() && options.groups.size() > 1) {
+    return "--group all and --to: a server measures one group at a time: thread, warp or block";
+  }
+  if (threads && options.groups != std::vector{GroupKind::thread}) {
     return "--group: host threads call alone: --between threads takes --group thread";
   }
   if (!options.to.empty() && options.host != BenchOptions{}.host) {

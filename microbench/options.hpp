@@ -22,8 +22,9 @@ struct BenchOptions {
   std::string to;                  ///< the server that answers, HOST:PORT; empty: this process answers
   Between between = Between::kernels;
   GroupKind group = GroupKind::block;
-  unsigned block_threads = 64;  ///< for --group block
-  unsigned sockets = 1;         ///< in each direction
+  std::vector<GroupKind> groups{GroupKind::block};  ///< those that are measured, one after the other, as `group`
+  unsigned block_threads = 64;                      ///< for --group block
+  unsigned sockets = 1;                             ///< in each direction
   Direction direction = Direction::out;
   std::vector<std::uint64_t> sizes;  ///< bytes of a message
   std::uint64_t iterations = 0;      ///< messages of each socket per round; 0: as many as fit in the duration

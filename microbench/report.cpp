@@ -74,6 +74,8 @@ std::string head(const BenchOptions& options, const MachineFacts& machine, const
   text += fmt::format("  sockets  {}\n", describe_sockets(options));
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     text += fmt::format("  {:<8} {}\n", i == 0 ? "gpusock" : "rival", result.descriptions[i]);
+    if (i != 0) continue;
+    for (const std::string& other : result.others) text += fmt::format("  {:<8} {}\n", "gpusock", other);
   }
   text += fmt::format("  rounds   {}, in turn; figures are medians over the rounds, the ratio is gpusock / {}\n\n",
                       options.repeat, result.names[1]);
@@ -98,7 +100,9 @@ Json round_json(const std::vector<RoundResult>& row, const ContestResult& result
 }
 
 Json size_json(const SizeResult& size, const ContestResult& result, const BenchOptions& options) {
-  Json json{{"bytes", size.bytes}, {"ratio", size.median_ratio(columns_of(options)[0].figure)}};
+  Json json{{"bytes", size.bytes},
+            {"group", to_string(size.group)},
+            {"ratio", size.median_ratio(columns_of(options)[0].figure)}};
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     for (const Column& column : all_of(options)) {
       json["medians"][result.names[i]][column.key] = size.median_of(i, column.figure);
@@ -120,8 +124,8 @@ Json machine_json(const MachineFacts& machine) {
 Json options_json(const BenchOptions& options) {
   return {{"link", gpusock::to_string(options.link)},
           {"between", to_string(options.between)},
-          {"group", to_string(options.group)},
-          {"threads", options.threads()},
+          {"group", options.groups.size() > 1 ? "all" : to_string(options.group)},
+          {"threads", options.groups.size() > 1 ? options.block_threads : options.threads()},
           {"to", options.to},
           {"sockets", options.sockets},
           {"direction", to_string(options.direction)},
@@ -137,7 +141,8 @@ Json options_json(const BenchOptions& options) {
 std::string make_table(const BenchOptions& options, const MachineFacts& machine, const ContestResult& result) {
   constexpr std::size_t kGap = 2, kFigure = 9;
   const auto columns = columns_of(options);
-  std::string titles = fmt::format("{:>10}", "bytes");
+  const bool shows_groups = options.groups.size() > 1;
+  std::string titles = fmt::format("{:>10}", "bytes") + (shows_groups ? fmt::format("{:>9}", "calls by") : "");
   std::vector<std::size_t> widths;
   for (const std::string& name : result.names) {
     for (const Column& column : columns) {
@@ -149,6 +154,7 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   std::string text = head(options, machine, result) + titles + fmt::format("{:>9}\n", "ratio");
   for (const SizeResult& size : result.sizes) {
     text += fmt::format("{:>10}", size.bytes);
+    if (shows_groups) text += fmt::format("{:>9}", to_string(size.group));
     auto width = widths.begin();
     for (std::size_t i = 0; i < result.names.size(); ++i) {
       for (const Column& column : columns) {

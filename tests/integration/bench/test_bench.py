@@ -76,8 +76,8 @@ class Bench(unittest.TestCase):
         for question, link in RIVALS:
             for between in ("kernels", "threads"):
                 with self.subTest(question=question, link=link, between=between):
-                    report, _ = self.measure(question, "--link", link, "--between", between, "--size", "64,4K",
-                                             "--iterations", "20", "--repeat", "2")
+                    report, _ = self.measure(question, "--link", link, "--between", between, "--size", "64,4K", "--iterations", "20", "--repeat", "2",
+                                             "--group", "block" if between == "kernels" else "thread")
                     self.expect_report(report, question, link, [64, 4096], repeat=2, messages=20)
                     self.assertEqual(report["options"]["between"], between)
 
@@ -182,8 +182,21 @@ class Bench(unittest.TestCase):
                 self.assertGreater(report["sizes"][0]["medians"]["gpusock"]["connections_per_s"], 0)
                 self.assertIn("conn/s", table)
 
+    def test_latencies_of_all_groups_stand_side_by_side(self):
+        done, table = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--size", "8,64", "--between", "kernels")
+        self.expect_report(done, "lat", "p2p", [8, 8, 8, 64, 64, 64], repeat=1, messages=2)
+        self.assertEqual([size["group"] for size in done["sizes"]], ["thread", "warp", "block"] * 2)
+        self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("all", 64))
+        rows = [line.split()[:2] for line in table.splitlines()[-6:]]
+        self.assertEqual(rows, [[size, group] for size in ("8", "64") for group in ("thread", "warp", "block")])
+        for caller in ("blocks of 1, calls by thread", "blocks of 32, calls by warp", "blocks of 64, calls by block"):
+            self.assertIn(caller, table)
+
     def test_calls_are_made_by_blocks_unless_a_thread_makes_them(self):
-        done, _ = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--between", "kernels")
+        done, table = self.measure("bw", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--between", "kernels")
+        self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("block", 64))
+        self.assertNotIn("calls by ", table.splitlines()[-2])
+        done, _ = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--group", "block")
         self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("block", 64))
         done, _ = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--between", "threads")
         self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("thread", 1))
@@ -202,6 +215,8 @@ class Bench(unittest.TestCase):
                           ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--at", "no:where"],
                           ["lat", "--link", "tcp", "--group", "crowd"], ["lat", "--link", "tcp", "--block-threads", "513"],
                           ["lat", "--link", "tcp", "--between", "threads", "--group", "block"],
+                          ["lat", "--link", "tcp", "--between", "threads", "--group", "all"],
+                          ["lat", "--link", "tcp", "--group", "all", "--to", "127.0.0.1:1"],
                           ["lat", "--link", "tcp", "--direction", "in"], ["conn", "--link", "tcp", "--size", "64"],
                           ["bw", "--link", "tcp", "--direction", "up"], ["bw", "--link", "tcp", "--sockets", "0"],
                           ["bw", "--link", "tcp", "--sockets", "128", "--size", "64M"],
