@@ -30,6 +30,23 @@
 // That is mostly another thread's in cpu_device_meet(), which came here from another place of the kernel. A `ret` would
 // then be predicted wrong, and so would the `ret` of each function between the kernel and this one. So there are none,
 // and it ends with a jump. A processor predicts where a jump goes to by where it went the last times.
+
+// Where a frame keeps the registers that a call preserves. The two functions resume each other's frames.
+#define CPU_DEVICE_SAVE_REGISTERS \
+  "movq %r12, 0x08(%rsp)\n"       \
+  "movq %r13, 0x10(%rsp)\n"       \
+  "movq %r14, 0x18(%rsp)\n"       \
+  "movq %r15, 0x20(%rsp)\n"       \
+  "movq %rbx, 0x28(%rsp)\n"       \
+  "movq %rbp, 0x30(%rsp)\n"
+#define CPU_DEVICE_LOAD_REGISTERS \
+  "movq 0x08(%rsp), %r12\n"       \
+  "movq 0x10(%rsp), %r13\n"       \
+  "movq 0x18(%rsp), %r14\n"       \
+  "movq 0x20(%rsp), %r15\n"       \
+  "movq 0x28(%rsp), %rbx\n"       \
+  "movq 0x30(%rsp), %rbp\n"
+
 asm(R"(
   .pushsection .text
   .globl cpu_device_jump
@@ -37,20 +54,10 @@ asm(R"(
   .type cpu_device_jump, @function
 cpu_device_jump:
   leaq -0x38(%rsp), %rsp
-  movq %r12, 0x08(%rsp)
-  movq %r13, 0x10(%rsp)
-  movq %r14, 0x18(%rsp)
-  movq %r15, 0x20(%rsp)
-  movq %rbx, 0x28(%rsp)
-  movq %rbp, 0x30(%rsp)
+)" CPU_DEVICE_SAVE_REGISTERS R"(
   movq %rsp, (%rdi)
   movq %rsi, %rsp
-  movq 0x08(%rsp), %r12
-  movq 0x10(%rsp), %r13
-  movq 0x18(%rsp), %r14
-  movq 0x20(%rsp), %r15
-  movq 0x28(%rsp), %rbx
-  movq 0x30(%rsp), %rbp
+)" CPU_DEVICE_LOAD_REGISTERS R"(
   leaq 0x38(%rsp), %rsp
   movq %rdx, %rsi       # for what make_fcontext() has made
   movq %rcx, %rax       # for a thread that is in cpu_device_meet()
@@ -71,24 +78,14 @@ cpu_device_meet:
   .cfi_startproc
   leaq -0x38(%rsp), %rsp
   .cfi_def_cfa_offset 0x40
-  movq %r12, 0x08(%rsp)
-  movq %r13, 0x10(%rsp)
-  movq %r14, 0x18(%rsp)
-  movq %r15, 0x20(%rsp)
-  movq %rbx, 0x28(%rsp)
-  movq %rbp, 0x30(%rsp)
+)" CPU_DEVICE_SAVE_REGISTERS R"(
   movq %rsp, %r8
   call cpu_device_arrive
   cmpq %rax, %rsp
   je 1f
   movq %rax, %rsp
   movq %rdx, %rax
-  movq 0x08(%rsp), %r12
-  movq 0x10(%rsp), %r13
-  movq 0x18(%rsp), %r14
-  movq 0x20(%rsp), %r15
-  movq 0x28(%rsp), %rbx
-  movq 0x30(%rsp), %rbp
+)" CPU_DEVICE_LOAD_REGISTERS R"(
   movq 0x38(%rsp), %rcx
   leaq 0x40(%rsp), %rsp
   .cfi_def_cfa_offset 0
