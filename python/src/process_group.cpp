@@ -57,6 +57,17 @@ void check_list(const char* what, const Tensors& tensors, int ranks, const at::T
   }
 }
 
+/// Only the root gives `lists`, and in them one list, of a tensor for each rank. `side`: "input" or "output".
+void check_list_of_root(const char* what, const char* side, const std::vector<Tensors>& lists, bool is_root, int ranks,
+                        const at::Tensor& like) {
+  const std::string wanted = is_root
+                                 ? "a single-element " + std::string(side) + " list containing a list with " +
+                                       std::to_string(ranks) + " tensors."
+                                 : "empty " + std::string(side) + " on non-root, not " + std::to_string(lists.size());
+  TORCH_CHECK(lists.size() == (is_root ? 1u : 0u), "gpusock: ", what, ": requires ", wanted);
+  if (is_root) check_list(what, lists[0], ranks, like);
+}
+
 void check_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int ranks) {
   check_tensor(what, whole);
   check_tensor(what, part);
@@ -384,11 +395,7 @@ ProcessGroup::WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensor
   check_one("gather", inputs);
   check_root("gather", opts.rootRank);
   const bool is_root = rank_ == opts.rootRank;
-  TORCH_CHECK(outputs.size() == (is_root ? 1u : 0u), "gpusock: gather: ",
-              is_root ? "requires a single-element output list containing a list with "
-                      : "requires empty output on non-root, not ",
-              is_root ? std::to_string(size_) + " tensors." : std::to_string(outputs.size()));
-  if (is_root) check_list("gather", outputs[0], size_, inputs[0]);
+  check_list_of_root("gather", "output", outputs, is_root, size_, inputs[0]);
   return start({OpType::GATHER, "gpusock:gather", inputs, outputs}, opts.timeout,
                [to = is_root ? outputs[0] : Tensors(), input = inputs[0], root = static_cast<int>(opts.rootRank)](
                    Collectives& all, std::uint64_t timeout_ns) mutable { all.gather(to, input, root, timeout_ns); });
@@ -399,11 +406,7 @@ ProcessGroup::WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensor
   check_one("scatter", outputs);
   check_root("scatter", opts.rootRank);
   const bool is_root = rank_ == opts.rootRank;
-  TORCH_CHECK(inputs.size() == (is_root ? 1u : 0u), "gpusock: scatter: ",
-              is_root ? "requires a single-element input list containing a list with "
-                      : "requires empty input on non-root, not ",
-              is_root ? std::to_string(size_) + " tensors." : std::to_string(inputs.size()));
-  if (is_root) check_list("scatter", inputs[0], size_, outputs[0]);
+  check_list_of_root("scatter", "input", inputs, is_root, size_, outputs[0]);
   const Tensors from = is_root ? inputs[0] : Tensors();
   return start(
       {OpType::SCATTER, "gpusock:scatter", from, {outputs}}, opts.timeout,
