@@ -1,5 +1,5 @@
 #pragma once
-/// @file What cells hold, as symbols: the sum of which cells of which ranks' inputs.
+/// @file The contents of memory as symbols: a cell holds a sum of cells of the ranks' inputs.
 
 #include <cstddef>
 #include <cstdint>
