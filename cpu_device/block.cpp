@@ -2,6 +2,7 @@
 
 #include "cpu_device/pool.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <new>
@@ -10,7 +11,6 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr unsigned kSpinYields = 16;  // after a thousand atomics, the block may be waiting for another block
 constexpr BlockInfo kHostBlock{};
 constexpr ThreadInfo kHostThread{.block = &kHostBlock};
 
@@ -20,8 +20,6 @@ constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan nev
 constexpr unsigned kIdleCarriersKeptInAll = 4096;
 std::atomic<unsigned> carriers_kept{0};
 
-constexpr std::size_t kSharedAlignment = 128;
-
 uint3 at(std::uint64_t linear, const dim3& shape) {
   const std::uint64_t row = linear / shape.x;
   return {static_cast<unsigned>(linear % shape.x), static_cast<unsigned>(row % shape.y),
@@ -29,6 +27,20 @@ uint3 at(std::uint64_t linear, const dim3& shape) {
 }
 
 }  // namespace
+
+namespace {
+std::atomic<std::size_t> bytes_placed{0};
+}
+
+std::size_t place_in_block(std::size_t bytes, std::size_t alignment) noexcept {
+  std::size_t before = bytes_placed.load(std::memory_order_relaxed), begin;  // relaxed: only numbers
+  do {
+    begin = (before + alignment - 1) / alignment * alignment;
+  } while (!bytes_placed.compare_exchange_weak(before, begin + bytes, std::memory_order_relaxed));
+  return begin;
+}
+
+std::size_t bytes_of_places() noexcept { return bytes_placed.load(std::memory_order_relaxed); }
 
 constinit thread_local const ThreadInfo* t_thread = &kHostThread;
 constinit thread_local Block* t_running = nullptr;
@@ -38,6 +50,7 @@ Block::Block() = default;
 
 Block::~Block() {
   while (idle_carriers_) delete std::exchange(idle_carriers_, idle_carriers_->next);
+  carriers_kept.fetch_sub(kept_, std::memory_order_relaxed);  // as in trim()
 }
 
 void Block::trim() {
@@ -61,30 +74,51 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   switches_ = 0;
   yields_ = 0;
   progress();
-  waiting_ = abandoned_ = false;
-  info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr, leaders_make_calls()};
+  waiting_ = abandoned_ = gave_way_ = false;
+  gives_way_ = shape.blocks_share_threads && !CPU_DEVICE_TSAN;
+  info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr, nullptr, leaders_make_calls()};
 
   // Calls that may throw come last, so that finish() finds the members above as at the start of a block.
   if (threads_.size() < thread_count_) threads_.resize(thread_count_);
   warps_.assign((thread_count_ + 31) / 32, Warp{~0u});
   if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
-  if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment)
-    dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
-  const auto address = reinterpret_cast<std::uintptr_t>(dynamic_shared_.data());
-  info_.dynamic_shared = dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment;
+  info_.dynamic_shared = dynamic_shared_.reserve(std::max<std::size_t>(shape.shared_bytes, 1));
+  info_.shared = shared_.reserve(bytes_of_places());
 }
 
-std::optional<BlockFailure> Block::run(Launch& launch, std::uint64_t index) {
+bool Block::start(Launch& launch, std::uint64_t index) {
   t_running = this;
   try {
     reset(launch, index);
     Carrier& first = take_carrier();
-    native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned
+    native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned or gives way
   } catch (const std::bad_alloc&) {
     abandoned_ = true;
     failure_ = BlockFailure{info_.index, {0, 0, 0}, words_or_none([] { return "no memory for a thread's stack"; })};
   }
-  return finish();
+  return end_turn();
+}
+
+bool Block::resume() {
+  t_running = this;
+  t_thread = current_;
+  native_.switch_to(*current_->carrier);
+  return end_turn();
+}
+
+/// The running thread waits, as all others do: the OS thread runs other blocks before it resumes this one.
+void Block::give_way(std::uint64_t waited_ns) {
+  waited_ns_ = waited_ns;
+  gave_way_ = true;
+  current_->carrier->switch_to(native_);
+}
+
+bool Block::end_turn() noexcept {
+  t_running = nullptr;
+  t_thread = &kHostThread;
+  if (std::exchange(gave_way_, false)) return false;
+  finish();
+  return true;
 }
 
 /// Ends what the abandoned thread had begun.
@@ -97,11 +131,9 @@ void Block::end_unfinished(Thread& thread) noexcept {
   }
 }
 
-std::optional<BlockFailure> Block::finish() noexcept {
-  t_running = nullptr;
-  t_thread = &kHostThread;
+void Block::finish() noexcept {
   if (waiting_) pool().block_resumes();
-  if (yields_ >= kSpinYields) pool().note_spinning(-1);
+  if (may_spin()) pool().note_spinning(-1);
   if (signal_ != 0) {
     auto words = words_or_none([this] { return describe_signal(signal_, signal_address_, current_->carrier); });
     failure_ = BlockFailure{info_.index, current_->index, std::move(words)};
@@ -113,7 +145,6 @@ std::optional<BlockFailure> Block::finish() noexcept {
     }
     for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
   }
-  return std::exchange(failure_, std::nullopt);
 }
 
 Carrier& Block::take_carrier() {
@@ -222,6 +253,7 @@ void Block::resume_next(Carrier& from) {
 void Block::yield() {
   if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
   if (++yields_ == kSpinYields) pool().note_spinning(+1);
+  if (gives_way_ && !has_unstarted() && idle_turns_ >= ready_.size()) give_way(0);  // it may spin for another block
   if (!has_unstarted() && ready_.empty() && converging_.empty()) return;
   cycle_turns_ = 0;
   cycle_waited_ns_ = kNoCycle;
@@ -242,6 +274,8 @@ void Block::relax(std::uint64_t waited_ns) {
     cycle_waited_ns_ = kNoCycle;
     if (!converging_.empty()) {
       release_converged();
+    } else if (gives_way_) {
+      give_way(cycle_ns);
     } else {
       note_waiting(cycle_ns);
       back_off(cycle_ns, waiting_ ? pool().waiting_per_processor() : 0);

@@ -1,6 +1,7 @@
 #pragma once
 /// @file One block: schedules its threads on the OS thread that runs it. See README.md for the rules.
 
+#include "cpu_device/detail/block_shared.hpp"
 #include "cpu_device/thread.hpp"
 
 #include <atomic>
@@ -24,6 +25,29 @@ struct NextFrame {
   const void* result;
 };
 
+/// Memory that the threads of a block share. It is uninitialised, so that pages which no kernel touches take none.
+class SharedMemory {
+ public:
+  /// Ensures that there are `bytes`, and returns their address, aligned to 128 bytes. What was there may be lost.
+  /// Throws std::bad_alloc.
+  std::byte* reserve(std::size_t bytes) {
+    if (bytes > bytes_) {
+      memory_.reset();
+      bytes_ = 0;
+      memory_.reset(static_cast<std::byte*>(operator new (bytes, std::align_val_t{kBlockSharedAlignment})));
+      bytes_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { operator delete (memory, std::align_val_t{kBlockSharedAlignment}); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
 /// What went wrong in a block, and in which thread.
 struct BlockFailure {
   uint3 block;
@@ -41,7 +65,7 @@ std::string words_or_none(Make make) noexcept {
   }
 }
 
-/// Runs blocks, one after another. Each OS thread that runs blocks has one.
+/// Runs blocks, one after another. Each OS thread that runs blocks has one, or several whose blocks take turns.
 class Block {
  public:
   Block();
@@ -49,8 +73,17 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  /// Runs block `index` of the launch to its end. Returns nothing, or why the block was abandoned.
-  std::optional<BlockFailure> run(Launch& launch, std::uint64_t index);
+  /// Runs block `index` of the launch until it ends, or gives way because all its threads wait, if blocks of the launch
+  /// share threads. Returns true if it has ended.
+  bool start(Launch& launch, std::uint64_t index);
+  /// Runs a block that has given way. Returns true if it has ended.
+  bool resume();
+  /// How long the block that has given way has waited: that of its threads which has waited the shortest.
+  std::uint64_t waited_ns() const { return waited_ns_; }
+  /// True if its threads have used so many atomics that they may be waiting for another block.
+  bool may_spin() const { return yields_ >= kSpinYields; }
+  /// Why the block was abandoned, or nothing, after its end.
+  std::optional<BlockFailure> take_failure() { return std::exchange(failure_, std::nullopt); }
   /// Frees the stacks that the next block probably does not need.
   void trim();
 
@@ -78,6 +111,7 @@ class Block {
     unsigned at_barrier = 0;  ///< lanes that wait at the block's barrier
     unsigned in_calls = 0;    ///< lanes that are in a call of a group of lanes
   };
+  static constexpr unsigned kSpinYields = 16;  ///< after a thousand atomics
   static constexpr std::uint64_t kNoCycle = std::numeric_limits<std::uint64_t>::max();
 
   void reset(Launch& launch, std::uint64_t index);
@@ -121,7 +155,9 @@ class Block {
   void abandon(Carrier& from);
   std::string describe_deadlock() const;
   static void end_unfinished(Thread& thread) noexcept;
-  std::optional<BlockFailure> finish() noexcept;
+  bool end_turn() noexcept;
+  void finish() noexcept;
+  void give_way(std::uint64_t waited_ns);
 
   Carrier native_;  ///< the OS thread's own stack
   Carrier* idle_carriers_ = nullptr;
@@ -129,7 +165,8 @@ class Block {
   unsigned kept_ = 0;  ///< idle carriers that this block has counted in the process's total
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<std::byte> dynamic_shared_;
+  SharedMemory dynamic_shared_;
+  SharedMemory shared_;  ///< for block_shared()
 
   Launch* launch_ = nullptr;
   const std::atomic<bool>* launch_failed_ = nullptr;
@@ -155,6 +192,10 @@ class Block {
   unsigned idle_turns_ = 0;  ///< the same, but yield() calls count too
   unsigned yields_ = 0;      ///< number of yield() calls since the block began
   bool waiting_ = false;     ///< true if the pool was told that this block leaves its processor unused
+
+  bool gives_way_ = false;  ///< true if this block shares its OS thread with others
+  bool gave_way_ = false;
+  std::uint64_t waited_ns_ = 0;
 
   bool abandoned_ = false;
   std::optional<BlockFailure> failure_;

@@ -5,6 +5,7 @@
 #include "cpu_device/detail/keywords.hpp"
 
 #include "cpu_device/detail/atomic_functions.hpp"
+#include "cpu_device/detail/block_shared.hpp"
 #include "cpu_device/detail/builtins.hpp"
 #include "cpu_device/detail/cooperative_groups.hpp"
 #include "cpu_device/detail/group_call.hpp"

@@ -3,6 +3,7 @@
 #include "cpu_device/device_memory.hpp"
 #include "cpu_device/pool.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -35,7 +36,8 @@ void Pool::set_shape(const DeviceShape& shape) {
   std::vector<std::shared_ptr<LaunchQueue>> queues(shape.hardware_queues);
   for (auto& queue : queues) queue = std::make_shared<LaunchQueue>();
   const Lock lock(mutex_);
-  if (workers_ > shape.resident_blocks_max) {
+  const std::uint64_t resident = resident_.load(std::memory_order_relaxed);  // relaxed: as in take_block()
+  if (std::max(workers_, resident) > shape.resident_blocks_max) {
     throw std::logic_error(
         "set_device_shape: there were more resident blocks before; set the shape before the first launch");
   }
@@ -105,7 +107,7 @@ bool Pool::any_launch() {
 
 WaitingBlocks Pool::waiting_blocks() {
   Lock lock(mutex_);
-  const bool full = in_blocks_.load(std::memory_order_relaxed) >= shape_.resident_blocks_max;  // relaxed: a hint
+  const bool full = resident_.load(std::memory_order_relaxed) >= shape_.resident_blocks_max;  // relaxed: a hint
   return {full ? pending(lock) : 0, blocks_ended_.load(std::memory_order_relaxed)};
 }
 

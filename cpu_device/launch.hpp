@@ -27,6 +27,11 @@ struct LaunchShape {
   dim3 grid{1};
   dim3 block{1};
   std::size_t shared_bytes = 0;
+  /// True: a block all of whose threads wait gives its OS thread to other blocks of such launches. They take turns, so
+  /// that many blocks which mostly wait need few OS threads and no wake-ups. The kernel must not use `__shared__`, but
+  /// block_shared() instead, and must wait only by relax(), __nanosleep(), and atomics. While one block computes, the
+  /// others on its OS thread stand still. TSan would not see races between such blocks, so with it nothing is shared.
+  bool blocks_share_threads = false;
 };
 
 /// A kernel failed: an exception left it, it made an invalid memory access, or its threads wait for one another for

@@ -126,6 +126,9 @@ std::uint64_t Pool::pending(Lock&) const {
 std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
   std::uint64_t blocks = pending(lock);
   blocks -= std::min(blocks, taken_care_of);
+  // relaxed: only takers, which hold the mutex, make it larger, and who makes it smaller takes the next block itself
+  const std::uint64_t resident = resident_.load(std::memory_order_relaxed);
+  blocks = std::min(blocks, shape_.resident_blocks_max - std::min<std::uint64_t>(resident, shape_.resident_blocks_max));
   const std::uint64_t called_before = permits_;
   while (permits_ < blocks) {
     if (busy_.load(std::memory_order_seq_cst) >= processors_) {
@@ -178,11 +181,15 @@ std::uint64_t Pool::waiting_per_processor() const {
 }
 
 bool Pool::take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
+  if (resident_.load(std::memory_order_relaxed) >= shape_.resident_blocks_max) return false;  // relaxed: see dispatch()
   while (first_runnable_) {
     launch = first_runnable_;
     index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only numbers blocks; the mutex guards the launch
     if (index + 1 >= launch->blocks) pop_runnable(lock);           // `launch` keeps it alive
-    if (index < launch->blocks) return true;
+    if (index < launch->blocks) {
+      resident_.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
   }
   return false;
 }
@@ -191,7 +198,7 @@ void Pool::worker_main(SignalStack signal_stack) {
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);  // short sleeps of waiting blocks end on time
   prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
   signal_stack.install();
-  Block block;
+  Seats seats;
   for (Lock lock(mutex_);; ++idle_) {  // the thread that started this worker has counted it as idle
     while (permits_ == 0) work_.wait(lock);
     --idle_;
@@ -201,30 +208,38 @@ void Pool::worker_main(SignalStack signal_stack) {
       std::uint64_t index = 0;
       if (!take_block(lock, launch, index)) break;
       lock.unlock();
-      run_blocks(block, *launch, index);
-      launch.reset();
+      in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at the end: read under the mutex that comes
+                                                           // before and after
+      if (launch->shape.blocks_share_threads) {
+        run_by_turns(seats, std::move(launch), index);
+      } else {
+        Seat& seat = seats.take();
+        run_blocks(seat.block, *launch, index);
+        seats.give_back(seats.taken());
+        launch.reset();
+      }
       lock.lock();
     } while (!crowded());
     busy_.fetch_sub(1, std::memory_order_seq_cst);
     dispatch(lock, 0);  // a block may have begun to wait since crowded() returned true
-    block.trim();
+    seats.trim();
   }
 }
 
 /// Runs a block and then, without the mutex, further blocks of the launch.
 void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   std::uint64_t count = 0;
-  in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before
-                                                       // and after
   do {
     open_device_memory();  // again for each block: a fault's handler leaves the thread without the right
-    if (const auto failure = block.run(launch, index)) report(launch, *failure);
+    block.start(launch, index);
+    if (const auto failure = block.take_failure()) report(launch, *failure);
     ++count;
     blocks_ended_.fetch_add(1, std::memory_order_relaxed);  // tells the monitor that blocks end
     if (crowded()) break;
     index = launch.next.fetch_add(1, std::memory_order_relaxed);  // only numbers blocks; this worker has the launch
   } while (index < launch.blocks);
   in_blocks_.fetch_sub(1, std::memory_order_relaxed);
+  resident_.fetch_sub(1, std::memory_order_relaxed);
   end_blocks(launch, count);
 }
 

@@ -67,10 +67,35 @@ class SignalStack {
   bool installed_ = false;
 };
 
+/// Room for one of the blocks that share an OS thread.
+struct Seat {
+  Block block;
+  std::shared_ptr<Launch> launch;  ///< the block's; null if the seat is free
+  Seat* next = nullptr;
+};
+
+/// The seats of one OS thread. It lives as long as the thread, which never ends.
+class Seats {
+ public:
+  /// False if none is free and there is no memory for another one.
+  bool ensure_free() noexcept;
+  /// Takes a free seat.
+  Seat& take() noexcept;
+  void give_back(Seat*& taken) noexcept;  ///< `taken`: the link to it in the list of taken ones
+  Seat*& taken() noexcept { return taken_; }
+  void trim() noexcept;
+
+ private:
+  Seat first_;
+  Seat* free_ = &first_;
+  Seat* taken_ = nullptr;
+};
+
 /// Runs blocks on as many OS threads as there are processors. Another thread starts whenever a resident block waits in
 /// relax() or __nanosleep(), and if no block has ended for some time: the resident blocks may then be waiting for
 /// pending ones. That time is 2 ms if a block may be spinning on atomics. Otherwise it grows with the number of threads
-/// that were started for this reason.
+/// that were started for this reason. An OS thread whose blocks share it takes pending blocks that share, too, before
+/// another thread is started for them (turns.cpp).
 class Pool {
  public:
   Pool();
@@ -110,6 +135,8 @@ class Pool {
   void worker_main(SignalStack signal_stack);
   void monitor_main();
   bool take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index);
+  bool take_sharing_block(std::shared_ptr<Launch>& launch, std::uint64_t& index);
+  void run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint64_t index);
   bool crowded() const { return busy_.load(std::memory_order_seq_cst) > processors_; }
   void run_blocks(Block& block, Launch& launch, std::uint64_t index);
   KernelFault fault_of(const Launch& launch, const BlockFailure& failure) const;
@@ -142,7 +169,7 @@ class Pool {
   std::shared_ptr<Launch> first_runnable_;
   Launch* last_runnable_ = nullptr;
   std::atomic<std::uint64_t> runnable_count_{0};
-  /// Number of workers that work or have been called, without those whose block waits. If it is below the number of
+  /// Number of workers that work or have been called, without those whose blocks wait. If it is below the number of
   /// processors, no block is pending: each function that lowers it or adds work ensures that.
   std::atomic<std::int64_t> busy_{0};
   std::atomic<std::int64_t> waiting_{0};
@@ -151,7 +178,8 @@ class Pool {
   std::uint64_t permits_ = 0;  ///< calls of workers that no worker has taken yet
   std::uint64_t idle_ = 0;     ///< number of workers that wait for a call, or were just started and will wait for one
   std::uint64_t workers_ = 0;
-  std::atomic<std::uint64_t> in_blocks_{0};  ///< number of workers that run a block
+  std::atomic<std::uint64_t> in_blocks_{0};  ///< number of workers that run blocks
+  std::atomic<std::uint64_t> resident_{0};   ///< number of blocks that these run
   bool monitored_ = false;
 };
 

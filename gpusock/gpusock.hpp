@@ -207,6 +207,11 @@ struct LaunchShape {
   dim3 block = 1;                ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory per block, see dynamic_shared()
   Stream* stream = nullptr;      ///< nullptr: the context's own stream, which is made when it is first used
+  /// For the CPU device, no effect on a GPU. True: blocks of such launches take turns on few OS threads: one that waits
+  /// gives its thread to others. For kernels whose blocks mostly wait, as servers do: to wake one takes no system call.
+  /// While one computes, others on its thread stand still. The kernel declares variables that a block's threads share
+  /// by GPUSOCK_SHARED, and not by __shared__, and waits only in calls of gpusock, in __nanosleep(), or for atomics.
+  bool blocks_share_threads = false;
 };
 
 namespace detail {

@@ -40,6 +40,17 @@ __device__ inline auto this_warp() {
 __device__ inline cooperative_groups::thread_block this_block() { return cooperative_groups::this_thread_block(); }
 #endif
 
+/// GPUSOCK_SHARED(name, type): declares a variable that the block's threads share, as __shared__ does, aligned to at
+/// least 16 bytes, and uninitialised. `type` may be an array: GPUSOCK_SHARED(counts, int[32]). On the CPU device,
+/// kernels whose blocks share threads (LaunchShape::blocks_share_threads) must declare all such variables so. Only in
+/// code that runs in kernels; in a function for kernels and hosts, only where GPUSOCK_ON_GPU or GPUSOCK_KERNELS_ON_CPU
+/// is 1.
+#if GPUSOCK_KERNELS_ON_CPU
+#define GPUSOCK_SHARED(name, ...) auto& name = ::cpu_device::block_shared<__VA_ARGS__>([] {})
+#else
+#define GPUSOCK_SHARED(name, ...) __shared__ __align__(16) std::type_identity_t<__VA_ARGS__> name
+#endif
+
 namespace detail {
 
 #if GPUSOCK_KERNELS_ON_CPU
@@ -104,7 +115,7 @@ GPUSOCK_FN T broadcast(const Group& group, const T& value) {
     static_assert(std::is_same_v<Group, cooperative_groups::thread_block>,
                   "a group is a thread, a tile of at most 32 threads, a coalesced group, or the block");
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
-    alignas(16) __shared__ unsigned char storage[16];
+    GPUSOCK_SHARED(storage, unsigned char[16]);
     static_assert(sizeof(T) <= sizeof storage);
     T& shared = *reinterpret_cast<T*>(storage);
     if (group.thread_rank() == 0) shared = value;
@@ -152,7 +163,7 @@ GPUSOCK_FN T reduce(const Group& group, T value) {
     return all;
   } else {
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
-    __shared__ T all;
+    GPUSOCK_SHARED(all, T);
     if (group.thread_rank() == 0) all = Made::kNothing;
     group.sync();
     Made::put(all, value);

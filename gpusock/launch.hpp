@@ -58,8 +58,9 @@ template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
     try {
-      cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes},
-                         kernel, std::forward<Arguments>(arguments)...);
+      cpu_device::launch(detail::native_stream(context, shape.stream),
+                         {shape.grid, shape.block, shape.shared_bytes, shape.blocks_share_threads}, kernel,
+                         std::forward<Arguments>(arguments)...);
     } catch (const std::exception&) {
       detail::throw_launch_error();
     }

@@ -28,7 +28,7 @@ namespace param_sync {
 /// starting_blocks have called. The call does not wait. Returns the number of the sum: 1 for the first sum of this
 /// tensor, 2 for the second, ...
 __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t tensor) {
-  __shared__ std::uint64_t number;
+  GPUSOCK_SHARED(number, std::uint64_t);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x == 0) number = executor::hand_over(sums.words[tensor]) / sums.starting[tensor] + 1;
   __syncthreads();
@@ -40,7 +40,7 @@ __device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t 
 /// another rank was lost or too late (ResidentSums::check() names it); -ECANCELED if the host ends all sums.
 __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, std::uint64_t number,
                                 gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
-  __shared__ int result;
+  GPUSOCK_SHARED(result, int);
   const gpusock::Deadline until = executor::begun(deadline);
   __syncthreads();  // all threads have read the result of the previous call
   if (threadIdx.x == 0) {

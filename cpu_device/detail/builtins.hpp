@@ -4,6 +4,7 @@
 #include "cpu_device/detail/meeting.hpp"
 #include "cpu_device/detail/vector_types.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace cpu_device::detail {
@@ -14,6 +15,7 @@ struct BlockInfo {
   dim3 block_dim{1};
   dim3 grid_dim{1};
   void* dynamic_shared = nullptr;
+  std::byte* shared = nullptr;    ///< memory for the block's variables (block_shared.hpp)
   bool leaders_make_calls = false;  ///< DeviceShape; false for host threads
 };
 

@@ -44,7 +44,7 @@ struct OwnShare {
 template <class ValueAt>
 __device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most, ValueAt value_at) {
   constexpr std::uint32_t kValues = 256;
-  __shared__ std::uint32_t having[kValues];
+  GPUSOCK_SHARED(having, std::uint32_t[kValues]);
   const OwnShare own(count);
   Threshold found{0, most};
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -75,7 +75,8 @@ __device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most
 template <class ValueAt, class Take>
 __device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t most, ValueAt value_at, Take take) {
   if (most == 0) return 0;
-  __shared__ std::uint32_t larger[kChoosingThreadsMax], equal[kChoosingThreadsMax];  // indexed by thread
+  GPUSOCK_SHARED(larger, std::uint32_t[kChoosingThreadsMax]);  // indexed by thread, as the next
+  GPUSOCK_SHARED(equal, std::uint32_t[kChoosingThreadsMax]);
   const Threshold threshold = threshold_of(count, most, value_at);
   const OwnShare own(count);
   std::uint32_t larger_here = 0, equal_here = 0;

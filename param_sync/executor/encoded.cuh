@@ -77,7 +77,7 @@ template <class Codec>
 __device__ inline bool receive_encoded(const OpAt& at) {
   using Element = typename Codec::Element;
   constexpr std::uint64_t kTogether = 2048 / sizeof(Element);
-  alignas(16) __shared__ Element got[kTogether];
+  GPUSOCK_SHARED(got, Element[kTogether]);
   const Cut& cut = at.run.cut;
   const EncodedMessage message{at, at.data(), at.op.kind == schedule::Kind::recv_reduce,
                                cut.chunk_begin(static_cast<std::uint32_t>(at.op.chunk)),

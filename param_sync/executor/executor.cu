@@ -285,7 +285,10 @@ struct Executor::Impl {
     // After give_up() all runs fail. The lanes of this one might end before the kernel that says so begins.
     while (gave_up && !failed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     gpusock::launch(context,
-                    {.grid = static_cast<unsigned>(run.lane_count), .block = settings.threads, .stream = &stream},
+                    {.grid = static_cast<unsigned>(run.lane_count),
+                     .block = settings.threads,
+                     .stream = &stream,
+                     .blocks_share_threads = true},
                     run_lanes<P>, run, with);
     return ++started;
   }
@@ -677,9 +680,11 @@ void Executor::start_resident() {
       gpusock::launch(rank.context, {.grid = count, .block = rank.settings.threads, .stream = &rank.stream},
                       begin_codecs<P>, rank.exchanges->data(), policies);
     }
-    gpusock::launch(rank.context, {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream},
-                    run_exchanges<P>, rank.exchanges->data(), policies, static_cast<int>(count), rank.residence.steps,
-                    rank.residence.times);
+    gpusock::launch(
+        rank.context,
+        {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream, .blocks_share_threads = true},
+        run_exchanges<P>, rank.exchanges->data(), policies, static_cast<int>(count), rank.residence.steps,
+        rank.residence.times);
   };
   with_policies(rank.update, rank.residence.codec, launch);
 }

@@ -81,7 +81,7 @@ class Destination {
   /// objects.
   __device__ Destination(const InPlaceReservations& reservations, std::uint64_t step, Floats part)
       : reservations_(reservations), step_(step) {
-    __shared__ Found found;
+    GPUSOCK_SHARED(found, Found);
     if (threadIdx.x == 0) found = find(part);
     __syncthreads();
     found_ = found;

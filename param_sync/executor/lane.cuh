@@ -71,7 +71,7 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
 /// Receives the header of the op's message. `encoded`: true if elements of the codec follow.
 template <class Codec>
 __device__ inline bool receive_header(const OpAt& at, [[maybe_unused]] bool& encoded) {
-  alignas(16) __shared__ MessageHeader got;
+  GPUSOCK_SHARED(got, MessageHeader);
   const auto result = at.in_net().recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll,
                                        at.deadline);
   if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
@@ -149,7 +149,7 @@ class Operands {
 /// in part: it waits for the rest.
 template <class Reduction>
 __device__ inline bool take_one(const OpAt& at, const Reduction& reduction, float* data) {
-  alignas(16) __shared__ float one;
+  GPUSOCK_SHARED(one, float);
   const auto got = at.in_net().recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
   if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(ExecutionFailureKind::receive, got);
   if (threadIdx.x == 0) {
@@ -204,7 +204,7 @@ __device__ inline bool sum_floats(const OpAt& at, const Reduction& reduction, Fl
     const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0) {  // only a part of a float has come
-      alignas(16) __shared__ float one;
+      GPUSOCK_SHARED(one, float);
       if (!receive_floats(at, &one, 1)) return false;
       operands.sum(reduction, data, &one, done, 1);
       __syncthreads();  // all have read it before the next one is received

@@ -528,8 +528,8 @@ struct Store::Impl {
 
   void start_server() {
     serves = true;
-    gpusock::launch(group.context, {.block = kThreads, .stream = &stream}, run_server, server(),
-                    sgd_of(options.update));
+    gpusock::launch(group.context, {.block = kThreads, .stream = &stream, .blocks_share_threads = true}, run_server,
+                    server(), sgd_of(options.update));
   }
 
   void stop_server() {

@@ -119,7 +119,7 @@ class ServerLoop {
 
   /// Waits until there is something to do, and does it. Returns false if the context ends.
   __device__ bool turn() {
-    __shared__ gpusock::PollEvent events[kEvents];
+    GPUSOCK_SHARED(events, gpusock::PollEvent[kEvents]);
     const int count = s_.clock.grace() == 0 ? s_.net.wait(block_, s_.set, events, kEvents)
                                             : s_.net.wait(block_, s_.set, events, kEvents, end_of_grace());
     if (count < 0) return false;
@@ -202,7 +202,7 @@ class ServerLoop {
 
   /// When a version is not to wait any longer.
   __device__ gpusock::Deadline end_of_grace() const {
-    __shared__ std::uint64_t until_ns;
+    GPUSOCK_SHARED(until_ns, std::uint64_t);
     change([&] {
       until_ns = 0;
       for (unsigned range = 0; range < s_.range_count; ++range) {
@@ -219,7 +219,7 @@ class ServerLoop {
   /// Ends versions that do not wait any longer.
   __device__ __noinline__ void end_graces() {
     for (unsigned range = 0; range < s_.range_count; ++range) {
-      __shared__ bool ends;
+      GPUSOCK_SHARED(ends, bool);
       change([&] { ends = s_.enough_ns[range] != 0 && !is_in_grace(range); });
       if (!ends) continue;
       apply_all(range);
@@ -276,7 +276,7 @@ class ServerLoop {
   }
 
   __device__ void take_request(int index) {
-    alignas(16) __shared__ Request request;
+    GPUSOCK_SHARED(request, Request);
     const std::int64_t got = s_.net.recv(block_, at(index).socket, &request, sizeof request, gpusock::kWaitAll,
                                          gpusock::Deadline::now());
     if (got == -EAGAIN) return;  // a part of it has come
@@ -476,7 +476,7 @@ class ServerLoop {
       if (s_.net.release(block_, connection.socket, count * sizeof(float)) != 0) return left(index);
       if (!right) return refused(index);
       if (count == 0) {  // a part of a unit has come, perhaps at the ring's end
-        alignas(16) __shared__ std::uint32_t one[2];
+        GPUSOCK_SHARED(one, std::uint32_t[2]);
         const std::size_t bytes = unit * sizeof one[0];
         const std::int64_t got = s_.net.recv(block_, connection.socket, one, bytes, gpusock::kWaitAll,
                                              gpusock::Deadline::now());
@@ -554,7 +554,7 @@ class ServerLoop {
 
   __device__ void end_push(int index) {
     const unsigned range = at(index).request.range;
-    __shared__ bool applies;
+    GPUSOCK_SHARED(applies, bool);
     change([&] {
       applies = clocks(range).end_push(at(index).rank) && !is_in_grace(range);
       at(index).phase = Phase::idle;

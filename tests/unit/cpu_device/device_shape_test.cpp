@@ -62,20 +62,22 @@ TEST_F(DeviceShapes, AFaultDropsLaunchesOfItsStreamAndNotOfOthersInTheQueue) {
 }
 
 TEST_F(DeviceShapes, BlocksBeyondTheLimitWaitUntilOneHasEnded) {
-  int resident = 0, most = 0, started = 0;
-  Stream stream, beside;
-  const auto body = [&] {
-    atomicMax(&most, atomicAdd(&resident, 1) + 1);
-    atomicAdd(&started, 1);
-    while (atomicAdd(&started, 0) < 4) relax(50'000);  // as many as there may be do become resident
-    atomicSub(&resident, 1);
-  };
-  stream.enqueue({20}, "some", body);
-  beside.enqueue({20}, "more", body);
-  stream.synchronize();
-  beside.synchronize();
-  EXPECT_EQ(most, 4);
-  EXPECT_EQ(started, 40);
+  for (const bool share : {false, true}) {
+    int resident = 0, most = 0, started = 0;
+    Stream stream, beside;
+    const auto body = [&] {
+      atomicMax(&most, atomicAdd(&resident, 1) + 1);
+      atomicAdd(&started, 1);
+      while (atomicAdd(&started, 0) < 4) relax(50'000);  // as many as there may be do become resident
+      atomicSub(&resident, 1);
+    };
+    stream.enqueue({.grid = 20, .blocks_share_threads = share}, "some", body);
+    beside.enqueue({.grid = 20, .blocks_share_threads = share}, "more", body);
+    stream.synchronize();
+    beside.synchronize();
+    EXPECT_EQ(most, 4);
+    EXPECT_EQ(started, 40);
+  }
 }
 
 TEST_F(DeviceShapes, WaitingForKernelsWaitsForAllThatWereLaunchedBefore) {

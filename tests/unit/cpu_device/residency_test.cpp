@@ -1,18 +1,10 @@
 #include "tests/unit/cpu_device/run.hpp"
 
-#include <filesystem>
-#include <iterator>
 #include <thread>
 #include <vector>
 
 namespace cpu_device::test {
 namespace {
-
-std::size_t os_threads() {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
-}
-
-enum class Spin { relax, nanosleep, atomics };
 
 /// The textbook grid barrier: works only where all blocks are resident together.
 __global__ void grid_barrier(unsigned* arrived, int* wrong, int spin, unsigned rounds) {

@@ -7,12 +7,22 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 namespace cpu_device::test {
 
 using gpusock::kSanitized;
 using gpusock::kThreadSanitized;
+
+/// How a kernel's thread waits.
+enum class Spin { relax, nanosleep, atomics };
+
+/// How many threads this process has.
+inline std::size_t os_threads() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+}
 
 /// Throws KernelFault where the kernel fails.
 template <class... Parameters, class... Arguments>

@@ -63,6 +63,13 @@ thread_block tiled_partition(const thread_block& block) {
 
 namespace cpu_device {
 
+/// Each case's thread has its own variable.
+template <class T, class Tag>
+T& block_shared(Tag) {
+  static T of_threads[gpusock::model::kThreadsMax];
+  return of_threads[gpusock::model::thread_number()];
+}
+
 /// Nothing here: a block is one thread.
 struct GroupCall {
   template <class Group>
