@@ -113,7 +113,7 @@ Activations::Activations(gpusock::Context& context, const Layout& layout, std::u
 }
 
 gpusock::LaunchShape Model::shape(unsigned blocks) const {
-  return {.grid = blocks, .block = kComputeThreads, .shared_bytes = 0, .stream = &stream_};
+  return {.grid = blocks, .block = threads_, .shared_bytes = 0, .stream = &stream_, .blocks_share_threads = true};
 }
 
 void Model::gather(SamplesView samples, std::uint32_t batch, Activations& activations) {

@@ -45,8 +45,9 @@ struct Score {
 /// A model's kernels on one stream.
 class Model {
  public:
-  Model(gpusock::Context& context, gpusock::Stream& stream, const Layout& layout)
-      : context_(context), stream_(stream), layout_(layout) {}
+  /// `threads` of a block: 1 to kBlockTiles.
+  Model(gpusock::Context& context, gpusock::Stream& stream, const Layout& layout, unsigned threads = kComputeThreads)
+      : context_(context), stream_(stream), layout_(layout), threads_(threads) {}
 
   /// Converts the images of the first `batch` samples, and the layout's border, to the first layer's input.
   void gather(SamplesView samples, std::uint32_t batch, Activations& activations);
@@ -90,6 +91,7 @@ class Model {
   gpusock::Context& context_;
   gpusock::Stream& stream_;
   const Layout& layout_;
+  const unsigned threads_;
 };
 
 }  // namespace param_sync

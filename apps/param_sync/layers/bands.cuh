@@ -36,12 +36,15 @@ __device__ __forceinline__ void for_product_tiles(const Bands& of, std::uint32_t
     return;
   }
   for (std::uint32_t panel = blockIdx.x; panel < of.panels(); panel += gridDim.x) {
-    const std::uint32_t column = panel * kPanelColumns + threadIdx.x * kTileColumns;
+    const std::uint32_t panel_end = min((panel + 1) * kPanelColumns, of.columns);
     for (std::uint32_t begin = 0; begin < of.steps; begin += min(of.height, of.steps - begin)) {
       const std::uint32_t end = begin + min(of.height, of.steps - begin);
-      for (std::uint32_t row = 0; row < rows && column < of.columns; row += kTileRows) {
-        call(TileBounds{row, min(kTileRows, rows - row), column, min(kTileColumns, of.columns - column)},
-             Steps{begin, end, end == of.steps});
+      for (std::uint32_t column = panel * kPanelColumns + threadIdx.x * kTileColumns; column < panel_end;
+           column += blockDim.x * kTileColumns) {
+        for (std::uint32_t row = 0; row < rows; row += kTileRows) {
+          call(TileBounds{row, min(kTileRows, rows - row), column, min(kTileColumns, panel_end - column)},
+               Steps{begin, end, end == of.steps});
+        }
       }
       __syncthreads();  // no sum needs it: it keeps a block's threads at the same band, which is in the cache
     }

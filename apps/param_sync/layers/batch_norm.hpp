@@ -4,6 +4,8 @@
 
 #include "layers/conv2d.hpp"
 
+#include "gpusock/groups.cuh"
+
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -89,9 +91,14 @@ struct TwoSums {
   float first = 0, second = 0;
 };
 
+/// The part of them that a thread has. It is exact enough that it hardly matters how many threads share the pixels.
+struct OwnSums {
+  double first = 0, second = 0;
+};
+
 /// Adds what all threads of the block have, in the order of threads. Block-collective.
-__device__ inline TwoSums sum_of_block(const TwoSums& own) {
-  __shared__ TwoSums of_thread[kComputeThreads];
+__device__ inline TwoSums sum_of_block(const OwnSums& own) {
+  GPUSOCK_SHARED(of_thread, OwnSums[kBlockTiles]);
   of_thread[threadIdx.x] = own;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -101,7 +108,7 @@ __device__ inline TwoSums sum_of_block(const TwoSums& own) {
     }
   }
   __syncthreads();
-  const TwoSums all = of_thread[0];
+  const TwoSums all{static_cast<float>(of_thread[0].first), static_cast<float>(of_thread[0].second)};
   __syncthreads();  // the next sum may begin
   return all;
 }
@@ -132,13 +139,13 @@ struct Moments {
 /// Returns the moments of a channel. Block-collective.
 __device__ inline Moments moments_of(const ChannelOfBatch& at, const float* input) {
   const auto count = static_cast<float>(at.pixels);
-  TwoSums own;
+  OwnSums own;
   at.for_pixels([&](std::uint32_t i) { own.first += input[i]; });
   Moments moments{sum_of_block(own).first / count, 0};
-  TwoSums squares;
+  OwnSums squares;
   at.for_pixels([&](std::uint32_t i) {
     const float away = input[i] - moments.mean;
-    squares.first = multiply_add(away, away, squares.first);
+    squares.first += double{away} * away;
   });
   moments.variance = sum_of_block(squares).first / count;
   return moments;
@@ -169,10 +176,10 @@ __device__ inline Moments batch_moments(const BatchNorm& layer, const ChannelOfB
 __device__ inline TwoSums error_sums(const ChannelOfBatch& at, const Moments& moments, const float* input,
                                      const float* delta) {
   const float rate = moments.rate();
-  TwoSums own;
+  OwnSums own;
   at.for_pixels([&](std::uint32_t i) {
     own.first += delta[i];
-    own.second = multiply_add(delta[i], (input[i] - moments.mean) * rate, own.second);
+    own.second += double{delta[i]} * ((input[i] - moments.mean) * rate);
   });
   return sum_of_block(own);
 }

@@ -35,7 +35,7 @@ struct Dense {
   std::uint64_t band_bytes = 0;       ///< of weights (--tile); 0: products are not cut
 
   static Dense of(std::uint32_t inputs, std::uint32_t outputs, Activation activation) {
-    constexpr std::uint32_t kTilesWanted = kComputeThreads;  // for each block
+    constexpr std::uint32_t kTilesWanted = kBlockTiles;  // for each block
     return {inputs, outputs, activation, std::max(1u, kTilesWanted / ((outputs + kTileColumns - 1) / kTileColumns))};
   }
 

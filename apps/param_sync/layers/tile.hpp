@@ -10,20 +10,23 @@ namespace param_sync {
 
 inline constexpr std::uint32_t kTileRows = 8;
 inline constexpr std::uint32_t kTileColumns = 4;
-inline constexpr unsigned kComputeThreads = 64;  ///< threads of a block that computes; each computes a tile at a time
+inline constexpr unsigned kBlockTiles = 64;  ///< tiles that a block computes at a time
+/// Threads of a block that computes. On the CPU device a block is one thread, which computes one tile after the other:
+/// several threads would only be switches between them at barriers.
+inline constexpr unsigned kComputeThreads = GPUSOCK_KERNELS_ON_CPU ? 1 : kBlockTiles;
 
 /// Number of tiles of a rows x columns matrix.
 GPUSOCK_FN inline std::uint32_t tile_count(std::uint32_t rows, std::uint32_t columns) {
   return (rows + kTileRows - 1) / kTileRows * ((columns + kTileColumns - 1) / kTileColumns);
 }
 
-/// Number of blocks for a rows x columns matrix, with one tile for each thread.
+/// Number of blocks for a rows x columns matrix, with kBlockTiles for each.
 inline unsigned compute_blocks(std::uint32_t rows, std::uint32_t columns) {
-  return (tile_count(rows, columns) + kComputeThreads - 1) / kComputeThreads;
+  return (tile_count(rows, columns) + kBlockTiles - 1) / kBlockTiles;
 }
 
-/// Columns that a block computes of a product that is cut: a tile's for each thread.
-inline constexpr std::uint32_t kPanelColumns = kComputeThreads * kTileColumns;
+/// Columns that a block computes of a product that is cut.
+inline constexpr std::uint32_t kPanelColumns = kBlockTiles * kTileColumns;
 /// The fewest bytes of a band (--tile): a weight for each of a block's columns.
 inline constexpr std::uint64_t kBandBytesMin = kPanelColumns * sizeof(float);
 

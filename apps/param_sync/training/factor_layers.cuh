@@ -45,7 +45,7 @@ class FactorLayers {
 
   /// Number of blocks of the kernel that copies this node's factors.
   unsigned copying_blocks(int layer) const {
-    constexpr std::uint64_t kFloatsOfBlock = kComputeThreads * 64, kBlocksMax = 32;
+    constexpr std::uint64_t kFloatsOfBlock = kBlockTiles * 64, kBlocksMax = 32;
     const std::uint64_t floats = layers_.at(layer).factors.floats_of_rank();
     return static_cast<unsigned>(std::clamp(floats / kFloatsOfBlock, std::uint64_t{1}, kBlocksMax));
   }

@@ -83,7 +83,8 @@ void SchemeNode::prepare_residents() {
 void SchemeNode::launch_residents() {
   exchange.start_resident();
   if (peer_count != 0)
-    gpusock::launch(context, {.stream = &watching}, watch_nodes, state(), ending.data(), heard.data());
+    gpusock::launch(context, {.stream = &watching, .blocks_share_threads = true}, watch_nodes, state(), ending.data(),
+                    heard.data());
 }
 
 /// Number of blocks that compute a bucket's gradients.

@@ -168,7 +168,7 @@ class OwnersMoves : StoreBlock {
   /// How many floats of a part may be pushed now, so that all pushes keep to their bytes a second. Of what is left, the
   /// parts that come next in this step have their share, and this one has at least a float. The block's threads agree.
   __device__ std::uint32_t allowed(std::uint32_t index) const {
-    __shared__ std::uint32_t floats;
+    GPUSOCK_SHARED(floats, std::uint32_t);
     if (threadIdx.x == 0) {
       std::uint64_t spent = 0, of_owner = 0, to_come = 0;
       for (std::uint32_t i = first_; i < end_; ++i) {
@@ -231,7 +231,7 @@ class OwnersMoves : StoreBlock {
   __device__ bool pull_final(const StorePart& part) {
     constexpr std::uint64_t kPauseMaxNs = 160'000'000;  // a history has room for 64 such pulls of a range
     std::uint64_t pause_ns = 5'000'000;
-    __shared__ std::uint64_t all;
+    GPUSOCK_SHARED(all, std::uint64_t);
     std::uint64_t before = 0, since_ns = gpusock::clock_ns();
     for (;;) {
       if (!pull_once(part, part.exchanges)) return false;

@@ -369,15 +369,16 @@ void StoreNode::launch_residents() {
   moves.timeout_ns = ns_of(config.timeout_s);
   moves.failing = fail_handle();
   const auto owners = static_cast<unsigned>(config.nodes);
+  const auto shape = [&](unsigned grid) -> gpusock::LaunchShape {
+    return {.grid = grid, .block = kThreads, .stream = &moving, .blocks_share_threads = true};
+  };
   if (plan.sync.drops_late()) {
     LateMoves late{begins.data(), after.data(), static_cast<std::uint32_t>(ranges.size()), plan.steps, reached.data()};
-    gpusock::launch(context, {.grid = 1, .block = kThreads, .stream = &moving}, exchange_dropping_late, state(), moves,
-                    late);
+    gpusock::launch(context, shape(1), exchange_dropping_late, state(), moves, late);
     return;
   }
-  if (pool) return launch_exchange_in_pool({.grid = owners + 1, .block = kThreads, .stream = &moving}, moves);
-  gpusock::launch(context, {.grid = owners, .block = kThreads, .stream = &moving}, exchange_through_store,
-                  moving_state(), moves);
+  if (pool) return launch_exchange_in_pool(shape(owners + 1), moves);
+  gpusock::launch(context, shape(owners), exchange_through_store, moving_state(), moves);
 }
 
 LayerParameters StoreNode::parameters_of(int layer) const {

@@ -61,7 +61,7 @@ __device__ inline std::int64_t hear(const NodeState& node, int peer, Heard* hear
 /// never meet. A node that has completed it says so (leave()). Ends when all others have. One block of one thread.
 static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard* heard) {
   constexpr std::uint64_t kTurnNs = 1'000'000'000;  // events end a wait; else it only checks whether the run goes on
-  __shared__ gpusock::PollEntry entries[kNodesMax];
+  GPUSOCK_SHARED(entries, gpusock::PollEntry[kNodesMax]);
   const auto thread = gpusock::this_thread();
   int training = 0;  // how many others are still training
   for (int peer = 0; peer < node.nodes; ++peer) {

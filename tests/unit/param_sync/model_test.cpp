@@ -114,11 +114,11 @@ struct KernelResult {
   Score score{};
 };
 
-KernelResult run_kernels(const Problem& problem, float rate_share = 1.0f) {
+KernelResult run_kernels(const Problem& problem, float rate_share = 1.0f, unsigned threads = kComputeThreads) {
   gpusock::Context context;
   gpusock::Stream stream(context);
   const auto batch = static_cast<std::uint32_t>(problem.order.size());
-  Model model(context, stream, problem.layout);
+  Model model(context, stream, problem.layout, threads);
   DeviceSamples samples(context, problem.samples, problem.order);
   Activations activations(context, problem.layout, batch);
   gpusock::DeviceBuffer<float> parameters(context, problem.parameters.size()),
@@ -213,6 +213,18 @@ TEST_P(ModelKernels, AreTheSameBitForBitOnEveryRun) {
   EXPECT_EQ(first.gradient, second.gradient);
   EXPECT_EQ(first.outputs, second.outputs);
   EXPECT_EQ(first.loss, second.loss);
+}
+
+/// Threads of a block share tiles. On the CPU device a block has one thread, so this runs what GPUs run.
+TEST_P(ModelKernels, HaveTheSameBitsWithAnyNumberOfThreads) {
+  const Problem problem(GetParam());
+  const KernelResult wanted = run_kernels(problem, 1.0f, 1);
+  for (const unsigned threads : {3u, kBlockTiles}) {
+    const KernelResult got = run_kernels(problem, 1.0f, threads);
+    EXPECT_EQ(got.outputs, wanted.outputs) << threads;
+    EXPECT_EQ(got.gradient, wanted.gradient) << threads;
+    EXPECT_EQ(got.score.loss, wanted.score.loss) << threads;
+  }
 }
 
 /// The problem with fully connected layers that are cut into bands of at most so many bytes.
