@@ -77,11 +77,13 @@ SizeResult run_rounds(const Contestants& contestants, Job job, GroupKind group, 
   SizeResult result;
   result.bytes = job.bytes;
   result.group = group;
+  result.histograms.resize(contestants.size());
   for (int i = 0; i < repeat; ++i) {
     auto& row = result.rounds.emplace_back();
     for (const auto& contestant : contestants) {
       job.token = new_token();
       const Round round = contestant->run(job);
+      result.histograms[row.size()].add(round.samples_ns);
       row.push_back({figures_of(job, round), round.proxy_steps, round.proxy_wakeups});
     }
   }

@@ -18,6 +18,7 @@ struct SizeResult {
   std::uint64_t bytes = 0;
   GroupKind group = GroupKind::block;  ///< who makes gpusock's calls
   std::vector<std::vector<RoundResult>> rounds;
+  std::vector<Histogram> histograms;  ///< of each contestant's samples of all rounds
 
   /// The median of one contestant's figure over all rounds.
   double median_of(std::size_t contestant, double Figures::*figure) const;

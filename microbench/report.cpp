@@ -99,6 +99,13 @@ Json round_json(const std::vector<RoundResult>& row, const ContestResult& result
   return json;
 }
 
+/// Pairs: the first time of an interval, and the number of its samples.
+Json histogram_json(const Histogram& histogram) {
+  Json json = Json::array();
+  for (const auto& [from_ns, samples] : histogram.counts()) json.push_back({from_ns, samples});
+  return json;
+}
+
 Json size_json(const SizeResult& size, const ContestResult& result, const BenchOptions& options) {
   Json json{{"bytes", size.bytes},
             {"group", to_string(size.group)},
@@ -106,6 +113,11 @@ Json size_json(const SizeResult& size, const ContestResult& result, const BenchO
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     for (const Column& column : all_of(options)) {
       json["medians"][result.names[i]][column.key] = size.median_of(i, column.figure);
+    }
+  }
+  if (options.question != Question::bandwidth) {
+    for (std::size_t i = 0; i < result.names.size(); ++i) {
+      json["histograms"][result.names[i]] = histogram_json(size.histograms[i]);
     }
   }
   json["rounds"] = Json::array();

@@ -1,6 +1,7 @@
 #include "statistics.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace bench {
@@ -43,6 +44,16 @@ Figures figures_of(const Job& job, const Round& round) {
     figures.mean_ns = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
   }
   return figures;
+}
+
+std::uint64_t interval_of(std::uint64_t time_ns) {
+  constexpr int kBits = 6;  // of a time, those that an interval keeps: the highest one, and five for 32 intervals
+  const int dropped = std::max(static_cast<int>(std::bit_width(time_ns)) - kBits, 0);
+  return time_ns >> dropped << dropped;
+}
+
+void Histogram::add(const std::vector<std::uint64_t>& samples_ns) {
+  for (const std::uint64_t sample_ns : samples_ns) ++counts_[interval_of(sample_ns)];
 }
 
 }  // namespace bench

@@ -170,11 +170,6 @@ programs_in() {
   done
 }
 
-# The usual questions to gpusock-bench: what, link, bytes, between what.
-benchmarks() {
-  printf '%s\n' 'lat tcp 64 threads' 'lat tcp 64 kernels' 'lat p2p 64 kernels' 'bw tcp 65536 kernels' 'bw p2p 65536 kernels'
-}
-
 # calls_of WHAT PRESET: which threads make a benchmark's calls. One thread shows how long a call takes; it takes many to fill a GPU's bus. On the CPU
 # device more threads only take longer.
 calls_of() {

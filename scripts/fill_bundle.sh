@@ -79,7 +79,7 @@ install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/ech
 tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${bundle_seldom[@]/#/bin/}" tests
 rm -rf "${bundle_seldom[@]/#/$to/bin/}" "$to/tests"
 install -m 755 run "$to/run"
-install -m 644 scripts/*.sh "$to/scripts/"
+install -m 644 scripts/*.sh scripts/bench_page.py "$to/scripts/"
 install -m 644 LICENSE README.md "$to/"
 project_commit >"$to/BUNDLE"
 echo "$preset" >"$to/BUNDLE.preset"

@@ -52,7 +52,7 @@ gpu_benchmarks() {
   done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device gpu' \
              'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host device-words' 'lat tcp 64 kernels device here' \
              'lat p2p 64 kernels host process' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu-process'
-           benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
+           printf '%s\n' 'bw tcp 65536 kernels auto here' 'bw p2p 65536 kernels auto here')
 }
 
 # benchmark_steps WHAT PROCESSES: their lines of the table.

@@ -3,6 +3,7 @@
 build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   libspdlog-dev libfabric-dev libibverbs-dev librdmacm-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
+bench_packages=(gnuplot-nox python3) # for the page of ./run bench
 study_packages=(libisal-dev) # for Reed-Solomon codes of the study `paths`
 check_packages=(dataset-fashion-mnist doxygen libgmock-dev libgtest-dev python3)
 docs_packages=(doxygen)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promises of gpusock-bench: what it measures, its JSON, its table and its exit statuses. No figure is judged.
+"""Promises of gpusock-bench: what it measures, its JSON, its table, the page of it and its exit statuses. No figure is judged.
 
 usage: test_bench.py GPUSOCK_BENCH
 
@@ -7,9 +7,12 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 """
 import contextlib
 import errno
+import html.parser
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -21,6 +24,7 @@ import unittest
 
 LIMIT_S = 240  # a run that takes longer hangs
 PLAINLY = ("--group", "thread")  # a block's calls take the CPU device a hundred times as long
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "scripts/bench_page.py"
 LATENCY = ("p50_ns", "p99_ns", "min_ns", "mean_ns")
 RIVALS = {("lat", "tcp"): ["raw TCP"], ("lat", "p2p"): ["raw lines"], ("bw", "tcp"): ["raw TCP"],
           ("bw", "p2p"): ["memcpy in", "memcpy in+out", "memcpy between"]}
@@ -71,6 +75,21 @@ class Bench(unittest.TestCase):
                 for figures in row.values():
                     self.expect_figures(figures, question, messages)
                 self.assertIsInstance(row["gpusock"]["proxy_steps"], int)
+            self.expect_histograms(size, names, question)
+
+    def expect_histograms(self, size, names, question):
+        """All samples of all rounds are in one, and the smallest and the largest are where they belong."""
+        if question == "bw":
+            self.assertNotIn("histograms", size)
+            return
+        for name in names:
+            histogram, rounds = size["histograms"][name], [row[name] for row in size["rounds"]]
+            self.assertEqual(sum(samples for _, samples in histogram), sum(figures["messages"] for figures in rounds))
+            first, last = histogram[0][0], histogram[-1][0]
+            smallest = min(figures["min_ns"] for figures in rounds)
+            self.assertTrue(first <= smallest < first * (1 + 1 / 32) + 1, (first, smallest))
+            self.assertGreaterEqual(last * (1 + 1 / 32) + 1, max(figures["p99_ns"] for figures in rounds))
+            self.assertEqual(histogram, sorted(histogram))
 
     def test_both_questions_over_both_links_between_kernels_and_between_threads(self):
         for question, link in RIVALS:
@@ -241,6 +260,105 @@ class Bench(unittest.TestCase):
                                   stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write standard output: No space left on device", done.stderr)
+
+
+class Markup(html.parser.HTMLParser):
+    """What is in a page: its texts, by the tag that holds them, the names of its parts, and what it refers to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.texts, self.names, self.refers, self.pictures, self.open = {}, [], [], 0, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.pictures += tag == "svg"
+        self.open.append(tag)
+        for key, value in attrs:
+            if key == "id":
+                self.names.append(value)
+            if key in ("src", "href", "xlink:href"):
+                self.refers.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:  # <meta> and others have no end
+            pass
+
+    def handle_data(self, data):
+        self.texts.setdefault(self.open[-1] if self.open else "", []).append(data.strip())
+
+
+class Page(Bench):
+    """scripts/bench_page.py. Of Bench: only how programs are run."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def runs(self):
+        """The JSON files of a few short runs."""
+        files = []
+        for name, *arguments in (("lat-groups", "lat", "--link", "p2p", "--commit", "<of & this>"), ("bw", "bw", "--link", "tcp", "--size", "64,1K", *PLAINLY),
+                                 ("conn", "conn", "--link", "tcp", *PLAINLY)):
+            files.append(self.folder / f"{name}.json")
+            done = self.run_bench(*arguments, "--iterations", "3", "--repeat", "2", "--json", files[-1])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return files
+
+    def make(self, *arguments, path=None):
+        return subprocess.run([sys.executable, "-B", str(PAGE), *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              env={**os.environ, **({"PATH": path} if path else {})})
+
+    def expect_tables(self, markup, files):
+        for report in (json.loads(file.read_text()) for file in files):
+            for fact in (report["commit"], report["machine"]["kernel"], report["machine"]["compiler"]):
+                self.assertTrue(any(fact in text for text in markup.texts["td"]), fact)
+            for contestant in report["contestants"]:
+                self.assertTrue(any(contestant["description"] in text for text in markup.texts["li"]), contestant)
+        shown = {text.replace(",", "") for text in markup.texts["td"]}
+        median = report["sizes"][0]["medians"]["raw TCP"]["connections_per_s"]
+        self.assertTrue(any(re.fullmatch(r"[0-9.]+", text) and abs(float(text) - median) <= 0.001 * median for text in shown), median)
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot here")
+    def test_a_page_has_the_tables_and_pictures_of_all_runs_and_needs_no_other_file(self):
+        files = self.runs()
+        done = self.make(self.folder / "page", *files)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        pictures = sorted(path.name for path in (self.folder / "page").glob("*.svg"))
+        self.assertEqual(pictures, ["bw-sizes.svg", "conn-times.svg", "lat-groups-times.svg"])
+        markup = Markup((self.folder / "page/index.html").read_text(encoding="utf-8"))
+        self.assertEqual(markup.pictures, len(pictures))
+        self.assertEqual(len(markup.names), len(set(markup.names)))
+        self.assertNotEqual(markup.refers, [])
+        for where in markup.refers:
+            self.assertIn(where.removeprefix("#"), markup.names)
+        for line in ("gpusock, a thread", "gpusock, a warp", "gpusock, a block", "raw lines", "raw TCP"):
+            self.assertIn(line, [text for texts in markup.texts.values() for text in texts])
+        self.expect_tables(markup, files)
+
+    def test_without_gnuplot_the_page_has_the_tables_and_says_what_to_install(self):
+        files = self.runs()
+        done = self.make(self.folder / "page", *files, path=str(self.folder))
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertEqual(done.stderr, "bench_page: no pictures: gnuplot is not installed; install the package gnuplot-nox, or run ./run install-deps\n")
+        markup = Markup((self.folder / "page/index.html").read_text(encoding="utf-8"))
+        self.assertEqual(markup.pictures, 0)
+        self.assertTrue(any("install the package gnuplot-nox" in text for text in markup.texts["p"]))
+        self.expect_tables(markup, files)
+
+    def test_what_is_not_a_result_is_named_and_misuse_exits_2(self):
+        for text in ("new", "{}", '{"benchmark": "store", "options": {}, "sizes": []}', "[]"):
+            (self.folder / "odd.json").write_text(text)
+            done = self.make(self.folder / "page", self.folder / "odd.json")
+            self.assertEqual(done.returncode, 1, text)
+            self.assertRegex(done.stderr, r"odd\.json is not what gpusock-bench --json writes \(.*\): measure anew")
+            self.assertFalse((self.folder / "page").exists())
+        self.assertEqual(self.make(self.folder / "page", self.folder / "none.json").returncode, 1)
+        self.assertEqual([self.make(*arguments).returncode for arguments in ((), ("page",), ("--speed", "a.json"), ("--help",))], [2, 2, 2, 0])
 
 
 class Served:
@@ -569,7 +687,7 @@ def main():
     if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
         print("skipped: no GPU here")
         return 77
-    suite = unittest.TestSuite([*tests_of(Bench), *tests_of(TwoProcesses)])
+    suite = unittest.TestSuite([*tests_of(Bench), *tests_of(Page), *tests_of(TwoProcesses)])
     return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
 
 

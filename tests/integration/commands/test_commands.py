@@ -6,6 +6,7 @@ usage: test_commands.py SOURCE_FOLDER
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import errno
+import json
 import os
 import pathlib
 import pty
@@ -25,6 +26,14 @@ while [ $# -gt 0 ]; do
   shift
 done
 """
+# What gpusock-bench would measure.
+MEASURED = {"benchmark": "lat", "date": "2026-01-02T03:04:05Z", "commit": "0", "device": {"kind": "cpu", "name": "Imaginary"}, "server": "",
+            "machine": {"cpu_model": "Imaginary", "cores": 2, "kernel": "Linux", "compiler": "g++", "load_before": 0},
+            "options": {"link": "tcp", "between": "kernels", "group": "thread", "sockets": 1, "duration_s": 0.05, "iterations": 0, "repeat": 1},
+            "contestants": [{"name": name, "description": name} for name in ("gpusock", "raw TCP")],
+            "sizes": [{"bytes": 64, "group": "thread", **{
+                "medians": {name: {"p50_ns": 9, "p99_ns": 9} for name in ("gpusock", "raw TCP")}, "histograms": {name: [[9, 1]] for name in ("gpusock", "raw TCP")},
+                "rounds": [{name: {"p50_ns": 9, "p99_ns": 9} for name in ("gpusock", "raw TCP")}]}}]}
 # ./run bundle, with everything that takes time replaced.
 BUNDLE = """set -euo pipefail
 cd "$SOURCE"
@@ -74,8 +83,8 @@ class Commands(unittest.TestCase):
         shutil.copy(pathlib.Path(self.source) / "run", bundle / "run")
         (bundle / "BUNDLE").write_text("0\n")
         (bundle / "BUNDLE.preset").write_text(preset + "\n")
-        for name in ("param_sync", "gpusock-bench"):
-            (bundle / "bin" / name).write_text(PARAM_SYNC)
+        for name, writes in (("param_sync", "new"), ("gpusock-bench", json.dumps(MEASURED))):
+            (bundle / "bin" / name).write_text(PARAM_SYNC.replace("echo new", f"echo '{writes}'"))
             (bundle / "bin" / name).chmod(0o755)
         return bundle
 
@@ -156,8 +165,23 @@ class Commands(unittest.TestCase):
             done = self.attempt(bundle / "run", "bench")
             self.assertEqual(done.returncode, 0, done.stdout)
             for what, link, threads in (("bw", "p2p", calls), ("bw", "tcp", calls), ("lat", "p2p", "--group thread")):
-                self.assertRegex(done.stdout, rf"called: {what} --link {link} --size \d+ --between kernels {threads} --json")
+                self.assertRegex(done.stdout, rf"called: {what} --link {link} --between kernels --size [\dKM,]+ {threads} --json")
             shutil.rmtree(bundle)
+
+    def test_the_usual_benchmarks_end_with_a_page_of_them(self):
+        bundle = self.fill("host")
+        done = self.attempt(bundle / "run", "bench")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("page: out/bench/index.html", done.stdout)
+        page = (bundle / "out/bench/index.html").read_text()
+        results = list((bundle / "out/bench").glob("*.json"))
+        self.assertEqual(page.count("<h2>"), 1 + len(results))  # one for all of them
+        self.assertEqual(done.stdout.count("called: "), len(results))
+        (bundle / "bin/gpusock-bench").write_text("#!/bin/sh\nexit 1\n")
+        self.assertEqual(self.attempt(bundle / "run", "bench").returncode, 1)
+        shutil.rmtree(bundle / "out")
+        self.assertEqual(self.attempt(bundle / "run", "bench", "lat").returncode, 1)
+        self.assertFalse((bundle / "out").exists())
 
     @staticmethod
     def read_all(terminal):
