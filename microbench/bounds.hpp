@@ -12,7 +12,13 @@ inline constexpr std::uint64_t kWarmupMax = 1000;  ///< messages
 inline constexpr std::uint64_t kWarmupMaxNs = 200'000'000;
 inline constexpr std::uint64_t kSamplesMax = 1'000'000;  ///< of all sockets in a round
 inline constexpr std::uint32_t kSocketsMax = 128;        ///< in each direction
-inline constexpr std::uint32_t kBlockThreadsMax = 512;   ///< kernels are compiled for blocks of up to this size
+/// Rate: bytes of a message. Its first word tells it from the message that ends a round.
+inline constexpr std::uint64_t kCrowdBytesMin = 8;
+inline constexpr std::uint64_t kWindowMax = 1024;  ///< rate: messages of a socket that are on their way
+/// Rate: bytes of them. Rings and TCP's own buffers hold that much: then neither side waits for room, which it would do
+/// for ever, because the other one waits as well.
+inline constexpr std::uint64_t kWindowBytesMax = 64 << 10;
+inline constexpr std::uint32_t kBlockThreadsMax = 512;  ///< kernels are compiled for blocks of up to this size
 inline constexpr std::uint64_t kRingBytesMin = 4 << 10;
 inline constexpr std::uint64_t kRingBytesMax = 64 << 20;
 inline constexpr double kDurationMax_s = 600;

@@ -2,6 +2,7 @@
 
 #include "bounds.hpp"
 #include "context_side.hpp"
+#include "epoll_rival.hpp"
 #include "memory_rivals.hpp"
 #include "remote.hpp"
 #include "tcp_rival.hpp"
@@ -27,6 +28,10 @@ using Contestants = std::vector<std::unique_ptr<Contestant>>;
 Contestants make_local_contestants(const BenchOptions& options) {
   Contestants all;
   all.push_back(make_pair(make_asker(options), make_answerer(options)));
+  if (options.question == Question::rate) {
+    all.push_back(make_epoll_rival(options));
+    return all;
+  }
   const bool plain = options.sockets == 1 && options.direction == Direction::out;
   if (options.link != gpusock::LinkKind::p2p || options.question == Question::connections || !plain) {
     all.push_back(make_pair(make_tcp_asker(), make_tcp_answerer(options)));
@@ -62,6 +67,7 @@ Job job_of(const BenchOptions& options, std::uint64_t bytes) {
     job.messages_max = std::min(job.messages_max, kSamplesMax / job.sockets());
     job.samples_max = job.messages_max;
   }
+  job.window = options.window;
   job.warmup = std::clamp<std::uint64_t>(kWarmupBytes / bytes, 1, kWarmupMax);
   if (options.question == Question::connections) job.warmup = 1;
   if (options.iterations != 0) job.warmup = std::min(job.warmup, options.iterations);
@@ -73,12 +79,13 @@ std::uint64_t new_token() {
   return std::uint64_t{random()} << 32 | random();
 }
 
-SizeResult run_rounds(const Contestants& contestants, Job job, GroupKind group, int repeat) {
+SizeResult run_rounds(const Contestants& contestants, Job job, const BenchOptions& options) {
   SizeResult result;
   result.bytes = job.bytes;
-  result.group = group;
+  result.sockets = options.sockets;
+  result.group = options.group;
   result.histograms.resize(contestants.size());
-  for (int i = 0; i < repeat; ++i) {
+  for (int i = 0; i < options.repeat; ++i) {
     auto& row = result.rounds.emplace_back();
     for (const auto& contestant : contestants) {
       job.token = new_token();
@@ -109,7 +116,7 @@ double SizeResult::median_ratio(double Figures::*figure) const {
 
 namespace {
 
-/// Adds the rounds of all sizes with calls by `options.group`.
+/// Adds the rounds of all sizes with calls by `options.group`, on `options.sockets` sockets.
 void run_group(const BenchOptions& options, ContestResult& result) {
   std::shared_ptr<Server> server;
   if (!options.to.empty()) server = std::make_shared<Server>(options);
@@ -121,11 +128,11 @@ void run_group(const BenchOptions& options, ContestResult& result) {
       result.names.push_back(contestant->name());
       result.descriptions.push_back(contestant->description());
     }
-  } else {
+  } else if (options.sockets == options.counts.front()) {  // the first one of another group
     result.others.push_back(contestants.front()->description());
   }
   for (const std::uint64_t bytes : options.sizes) {
-    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes), options.group, options.repeat));
+    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes), options));
   }
 }
 
@@ -136,9 +143,14 @@ ContestResult run_contest(const BenchOptions& options) {
   BenchOptions one = options;
   for (const GroupKind group : options.groups) {
     one.group = group;
-    run_group(one, result);
+    for (const std::uint64_t count : options.counts) {
+      one.sockets = static_cast<unsigned>(count);
+      run_group(one, result);
+    }
   }
-  const auto by_size = [](const SizeResult& a, const SizeResult& b) { return a.bytes < b.bytes; };
+  const auto by_size = [](const SizeResult& a, const SizeResult& b) {
+    return std::pair(a.bytes, a.sockets) < std::pair(b.bytes, b.sockets);
+  };
   std::stable_sort(result.sizes.begin(), result.sizes.end(), by_size);  // so groups stand side by side
   return result;
 }

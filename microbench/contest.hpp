@@ -13,9 +13,11 @@ struct RoundResult {
   std::uint64_t proxy_wakeups = 0;
 };
 
-/// All rounds for messages of one size and calls by one group: rounds[i][c] is the i-th round of contestant c.
+/// All rounds for messages of one size, a number of sockets and calls by one group: rounds[i][c] is the i-th round of
+/// contestant c.
 struct SizeResult {
   std::uint64_t bytes = 0;
+  unsigned sockets = 1;                ///< BenchOptions::sockets
   GroupKind group = GroupKind::block;  ///< who makes gpusock's calls
   std::vector<std::vector<RoundResult>> rounds;
   std::vector<Histogram> histograms;  ///< of each contestant's samples of all rounds

@@ -1,4 +1,4 @@
-// gpusock-bench: latency, bandwidth and connections of a link beside its raw rival. See docs/benchmarks.md.
+// gpusock-bench: latency, bandwidth, connections and rates of a link beside its raw rival. See docs/benchmarks.md.
 #include "options.hpp"
 #include "report.hpp"
 #include "serve.hpp"

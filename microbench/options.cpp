@@ -78,8 +78,25 @@ std::string server_problem(const std::string& server) {
   });
 }
 
-void add_messages(Arguments& arguments, BenchOptions& options) {
-  arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
+/// Adds the options of questions that a server can answer.
+void add_server(Arguments& arguments, BenchOptions& options) {
+  arguments.text("--to", options.to, "HOST:PORT of `gpusock-bench serve`, which answers in another process or host")
+      .check(server_problem);
+  arguments.number("--sockets", options.sockets, "sockets at a time, of a block (or host thread) each", 1, kSocketsMax);
+}
+
+void add_rate(Arguments& arguments, BenchOptions& options) {
+  arguments
+      .bytes("--sockets", options.counts, "sockets at a time, of a block (or host thread) each; several with commas", 1,
+             kSocketsMax)
+      .shown_default("1,4,16,64");
+  arguments.number("--window", options.window, "messages of each socket that are on their way at a time", 1,
+                   kWindowMax);
+}
+
+void add_messages(Arguments& arguments, BenchOptions& options, std::uint64_t bytes_min) {
+  arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", bytes_min,
+                  kMessageBytesMax);
 }
 
 /// Adds the options that all questions have.
@@ -87,9 +104,6 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.choice("--link", words.link, words_of(kLinks), "what carries the bytes").required();
   arguments.text("--at", options.host, "this machine's address between the two; beyond loopback with GPUSOCK_SECRET")
       .check(host_problem);
-  arguments.text("--to", options.to, "HOST:PORT of `gpusock-bench serve`, which answers in another process or host")
-      .check(server_problem);
-  arguments.number("--sockets", options.sockets, "sockets at a time, of a block (or host thread) each", 1, kSocketsMax);
   arguments
       .number("--iterations", options.iterations,
               "messages (or connections) of each socket in a round, instead of --duration; with both, what ends first",
@@ -103,7 +117,7 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.choice("--between", words.between, words_of(kBetweens),
                    "sockets in kernels, one block each, or in host threads");
   arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together; all: each in turn")
-      .shown_default("lat: all; bw, conn, and with --to: block; of host threads: thread");
+      .shown_default("lat: all; others, and with --to: block; of host threads: thread");
   arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1,
                    kBlockThreadsMax);
   arguments.bytes("--ring-bytes", options.ring_bytes,
@@ -122,6 +136,15 @@ std::string memory_problem(const BenchOptions& options) {
   if (2 * (largest + options.ring_bytes) * options.sockets_in_all() <= kSideBytesMax) return {};
   return "--size, --ring-bytes, --sockets: messages and rings of all sockets take more than " +
          std::to_string(kSideBytesMax >> 20) + " MiB on a side";
+}
+
+/// An error text if rings cannot hold the messages that are on their way, or an empty text.
+std::string window_problem(const BenchOptions& options) {
+  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  const std::uint64_t room = options.ring_bytes == 0 ? kWindowBytesMax : std::min(kWindowBytesMax, options.ring_bytes);
+  if (options.question != Question::rate || largest * options.window <= room) return {};
+  return "--window, --size: " + std::to_string(options.window) + " messages of " + std::to_string(largest) +
+         " bytes are more than the " + std::to_string(room) + " bytes that may be on their way: take fewer or smaller";
 }
 
 /// The groups that are measured if the command line names none.
@@ -153,8 +176,12 @@ std::string complete(BenchOptions& options, const Words& words) {
     return "--ring-bytes: " + std::to_string(options.ring_bytes) + " is not a power of two";
   }
   if (options.question == Question::connections) options.sizes = {1};
-  if (options.sizes.empty()) options.sizes = {options.question == Question::latency ? 64u : 65536u};
+  if (options.sizes.empty()) options.sizes = {options.question == Question::bandwidth ? 65536u : 64u};
+  if (options.question != Question::rate) options.counts = {options.sockets};
+  if (options.counts.empty()) options.counts = {1, 4, 16, 64};
+  options.sockets = static_cast<unsigned>(*std::max_element(options.counts.begin(), options.counts.end()));
   if (options.iterations == 0 && options.duration_s == 0) options.duration_s = kDurationDefault_s;
+  if (const std::string problem = window_problem(options); !problem.empty()) return problem;
   return memory_problem(options);
 }
 
@@ -162,15 +189,25 @@ std::string complete_server(const ServeOptions& server) {
   return problem_of([&] { parse_host_port(server.at); });
 }
 
-Question question_of(const Arguments& bandwidth, const Arguments& connections) {
+Question question_of(const Arguments& bandwidth, const Arguments& connections, const Arguments& rate) {
   if (bandwidth.given()) return Question::bandwidth;
+  if (rate.given()) return Question::rate;
   return connections.given() ? Question::connections : Question::latency;
 }
 
 }  // namespace
 
 const char* to_string(Question question) {
-  return question == Question::latency ? "lat" : question == Question::bandwidth ? "bw" : "conn";
+  switch (question) {
+    case Question::latency:
+      return "lat";
+    case Question::bandwidth:
+      return "bw";
+    case Question::connections:
+      return "conn";
+    default:
+      return "rate";
+  }
 }
 const char* to_string(Between between) { return between == Between::kernels ? "kernels" : "threads"; }
 const char* to_string(GroupKind group) {
@@ -190,14 +227,18 @@ CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   Words words;
   line.options.commit = GPUSOCK_BENCH_COMMIT;
-  Arguments arguments("Latency, bandwidth and connections of gpusock, each beside its raw rival in the same run.",
-                      kFooter);
+  Arguments arguments(
+      "Latency, bandwidth, connections and rates of gpusock, each beside its raw rival in the same run.", kFooter);
   Arguments& latency = arguments.command("lat", "round trips: a message there and back");
   Arguments& bandwidth = arguments.command("bw", "bandwidth: messages one after the other, then an acknowledgement");
   Arguments& connections = arguments.command("conn", "connections: connect, a byte there and back, close");
+  Arguments& rate = arguments.command("rate", "round trips a second of many sockets at the same time");
   Arguments& serve = arguments.command("serve", "answers runs with --to in other processes, until SIGINT or SIGTERM");
-  for (Arguments* question : {&latency, &bandwidth, &connections}) add_options(*question, line.options, words);
-  for (Arguments* question : {&latency, &bandwidth}) add_messages(*question, line.options);
+  for (Arguments* question : {&latency, &bandwidth, &connections, &rate}) add_options(*question, line.options, words);
+  for (Arguments* question : {&latency, &bandwidth, &connections}) add_server(*question, line.options);
+  for (Arguments* question : {&latency, &bandwidth}) add_messages(*question, line.options, 1);
+  add_messages(rate, line.options, kCrowdBytesMin);
+  add_rate(rate, line.options);
   bandwidth.choice("--direction", words.direction, words_of(kDirections),
                    "who sends: out: this side; in: the other; both: each on --sockets of its own");
   serve.text("--at", line.server.at, "HOST[:PORT] to listen at; without PORT any free one");
@@ -206,7 +247,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   arguments.check([&] {
     line.serve = serve.given();
     if (line.serve) return complete_server(line.server);
-    line.options.question = question_of(bandwidth, connections);
+    line.options.question = question_of(bandwidth, connections, rate);
     return complete(line.options, words);
   });
   const auto status = arguments.parse(argc, argv);

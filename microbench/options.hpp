@@ -25,6 +25,8 @@ struct BenchOptions {
   std::vector<GroupKind> groups{GroupKind::block};  ///< those that are measured, one after the other, as `group`
   unsigned block_threads = 64;                      ///< for --group block
   unsigned sockets = 1;                             ///< in each direction
+  std::vector<std::uint64_t> counts;                ///< numbers of sockets that are measured one by one, as `sockets`
+  std::uint64_t window = 1;                         ///< rate: messages of a socket that are on their way at a time
   Direction direction = Direction::out;
   std::vector<std::uint64_t> sizes;  ///< bytes of a message
   std::uint64_t iterations = 0;      ///< messages of each socket per round; 0: as many as fit in the duration

@@ -28,6 +28,9 @@ std::vector<Column> columns_of(const BenchOptions& options) {
   if (options.question == Question::connections) {
     return {{"connections_per_s", "conn/s", &Figures::messages_per_s, 1, 0}, kTimes[0], kTimes[1]};
   }
+  if (options.question == Question::rate) {
+    return {{"round_trips_per_s", "trips/s", &Figures::messages_per_s, 1, 0}, kTimes[0], kTimes[1]};
+  }
   std::vector<Column> columns{{"gigabytes_per_s", "GB/s", &Figures::gigabytes_per_s, 1, 3}};
   if (options.direction == Direction::both) {
     columns.push_back({"out_gigabytes_per_s", "out GB/s", &Figures::out_gigabytes_per_s, 1, 3});
@@ -47,11 +50,27 @@ std::vector<Column> all_of(const BenchOptions& options) {
 }
 
 const char* title_of(Question question) {
-  return question == Question::latency ? "round trip" : question == Question::bandwidth ? "bandwidth" : "connections";
+  switch (question) {
+    case Question::latency:
+      return "round trip";
+    case Question::bandwidth:
+      return "bandwidth";
+    case Question::connections:
+      return "connections";
+    default:
+      return "round trips a second";
+  }
 }
+
+/// True if the numbers of sockets are a column of the table.
+bool shows_sockets(const BenchOptions& options) { return options.question == Question::rate; }
 
 /// The number of sockets, and their direction.
 std::string describe_sockets(const BenchOptions& options) {
+  if (shows_sockets(options)) {
+    return fmt::format("{} at the same time; {} message{} of each on {} way", fmt::join(options.counts, ", "),
+                       options.window, options.window == 1 ? "" : "s", options.window == 1 ? "its" : "their");
+  }
   const std::string count = fmt::format("{} socket{}", options.sockets, options.sockets == 1 ? "" : "s");
   if (options.question != Question::bandwidth) return count;
   if (options.direction == Direction::both) return count + " in each direction, at the same time";
@@ -107,9 +126,10 @@ Json histogram_json(const Histogram& histogram) {
 }
 
 Json size_json(const SizeResult& size, const ContestResult& result, const BenchOptions& options) {
-  Json json{{"bytes", size.bytes},
-            {"group", to_string(size.group)},
-            {"ratio", size.median_ratio(columns_of(options)[0].figure)}};
+  Json json{{"bytes", size.bytes}};
+  if (shows_sockets(options)) json["sockets"] = size.sockets;
+  json["group"] = to_string(size.group);
+  json["ratio"] = size.median_ratio(columns_of(options)[0].figure);
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     for (const Column& column : all_of(options)) {
       json["medians"][result.names[i]][column.key] = size.median_of(i, column.figure);
@@ -134,18 +154,22 @@ Json machine_json(const MachineFacts& machine) {
 }
 
 Json options_json(const BenchOptions& options) {
-  return {{"link", gpusock::to_string(options.link)},
-          {"between", to_string(options.between)},
-          {"group", options.groups.size() > 1 ? "all" : to_string(options.group)},
-          {"threads", options.groups.size() > 1 ? options.block_threads : options.threads()},
-          {"to", options.to},
-          {"sockets", options.sockets},
-          {"direction", to_string(options.direction)},
-          {"sizes", options.sizes},
-          {"iterations", options.iterations},
-          {"duration_s", options.duration_s},
-          {"repeat", options.repeat},
-          {"ring_bytes", options.ring_bytes}};
+  Json json{{"link", gpusock::to_string(options.link)},
+            {"between", to_string(options.between)},
+            {"group", options.groups.size() > 1 ? "all" : to_string(options.group)},
+            {"threads", options.groups.size() > 1 ? options.block_threads : options.threads()},
+            {"to", options.to},
+            {"sockets", options.sockets},
+            {"direction", to_string(options.direction)},
+            {"sizes", options.sizes},
+            {"iterations", options.iterations},
+            {"duration_s", options.duration_s},
+            {"repeat", options.repeat},
+            {"ring_bytes", options.ring_bytes}};
+  if (!shows_sockets(options)) return json;
+  json["sockets"] = options.counts;
+  json["window"] = options.window;
+  return json;
 }
 
 }  // namespace
@@ -154,7 +178,9 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   constexpr std::size_t kGap = 2, kFigure = 9;
   const auto columns = columns_of(options);
   const bool shows_groups = options.groups.size() > 1;
-  std::string titles = fmt::format("{:>10}", "bytes") + (shows_groups ? fmt::format("{:>9}", "calls by") : "");
+  std::string titles = fmt::format("{:>10}", "bytes") +
+                       (shows_sockets(options) ? fmt::format("{:>9}", "sockets") : "") +
+                       (shows_groups ? fmt::format("{:>9}", "calls by") : "");
   std::vector<std::size_t> widths;
   for (const std::string& name : result.names) {
     for (const Column& column : columns) {
@@ -166,6 +192,7 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   std::string text = head(options, machine, result) + titles + fmt::format("{:>9}\n", "ratio");
   for (const SizeResult& size : result.sizes) {
     text += fmt::format("{:>10}", size.bytes);
+    if (shows_sockets(options)) text += fmt::format("{:>9}", size.sockets);
     if (shows_groups) text += fmt::format("{:>9}", to_string(size.group));
     auto width = widths.begin();
     for (std::size_t i = 0; i < result.names.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace bench {
 
-enum class Question : std::uint32_t { latency, bandwidth, connections };
+enum class Question : std::uint32_t { latency, bandwidth, connections, rate };
 
 /// One round for messages of one size. Each socket's part ends at `messages_max` messages or after `duration_ns`,
 /// whichever comes first. A message of Question::connections is one connection.
@@ -18,9 +18,11 @@ struct Job {
   std::uint32_t sockets_in = 0;            ///< bandwidth: sockets on which the answering side sends; else 0
   std::uint64_t bytes = 0;                 ///< of one message, at least 1
   std::uint64_t warmup = 0;                ///< messages before the clock starts, all bytes checked
-  std::uint64_t warmup_ns = kWarmupMaxNs;  ///< latency: the warm-up ends after this time, even with fewer messages
+  std::uint64_t warmup_ns = kWarmupMaxNs;  ///< latency, rate: the warm-up ends after this time, even with fewer
+                                           ///< messages
   std::uint64_t messages_max = 0;          ///< of each socket, at least 1
   std::uint64_t samples_max = 0;  ///< the asking side's room for each socket's samples: messages_max (bandwidth: 0)
+  std::uint64_t window = 1;       ///< rate: messages of each socket that are on their way at a time
   std::uint64_t duration_ns = 0;
   std::uint64_t limit_ns = 0;  ///< a round that takes longer has failed
   std::uint64_t token = 0;     ///< by which the answering side recognizes this round's connections

@@ -8,6 +8,7 @@
 #include "bandwidth.cuh"
 #include "connections.cuh"
 #include "latency.cuh"
+#include "rate.cuh"
 
 namespace bench {
 
@@ -16,6 +17,8 @@ template <class Group, class Wire>
 GPUSOCK_FN void play_asker(const Group& group, Wire& wire, const Job& job, bool sends, const Memory& memory) {
   if (job.question == Question::latency) {
     ping(group, wire, job, memory);
+  } else if (job.question == Question::rate) {
+    keep_busy(group, wire, job, memory);
   } else if (sends) {
     source(group, wire, job, memory);
   } else {
@@ -27,7 +30,7 @@ GPUSOCK_FN void play_asker(const Group& group, Wire& wire, const Job& job, bool 
 /// The side that answers.
 template <class Group, class Wire>
 GPUSOCK_FN void play_answerer(const Group& group, Wire& wire, const Job& job, bool sends, const Memory& memory) {
-  if (job.question == Question::latency) {
+  if (job.question == Question::latency || job.question == Question::rate) {
     echo(group, wire, job, memory);
   } else if (sends) {
     source(group, wire, job, memory);

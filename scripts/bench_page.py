@@ -23,12 +23,13 @@ POINTS = (7, 4, 9, 12, 5, 6)
 DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 BINS = 8  # of a histogram's picture, in each octave of time
 
-TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections"}
+TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections", "rate": "Round trips a second"}
 P50, P99 = ("p50_ns", "p50 µs", 1e-3), ("p99_ns", "p99 µs", 1e-3)
 # Key in the JSON, title, and by what a figure is multiplied. The ratio is that of the first one.
 FIGURES = {"lat": (P50, P99),
            "bw": (("gigabytes_per_s", "GB/s", 1), ("messages_per_s", "messages/s", 1)),
-           "conn": (("connections_per_s", "connections/s", 1), P50, P99)}
+           "conn": (("connections_per_s", "connections/s", 1), P50, P99),
+           "rate": (("round_trips_per_s", "round trips/s", 1), P50, P99)}
 LESS_IS_BETTER = ("lat",)
 NO_GNUPLOT = "no pictures: gnuplot is not installed; install the package gnuplot-nox, or run ./run install-deps"
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 960px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
@@ -55,7 +56,9 @@ class Report:
     def title(self):
         options = self.options
         by = "host threads" if options["between"] == "threads" else "kernels"
-        sockets = f", {options['sockets']} sockets" if options["sockets"] > 1 else ""
+        sockets = f", {options['sockets']} sockets" if isinstance(options["sockets"], int) and options["sockets"] > 1 else ""
+        if options.get("window", 1) > 1:
+            sockets = f", {options['window']} messages of a socket on their way"
         group = "" if self.several_groups or options["between"] == "threads" else f", calls by a {options['group']}"
         return f"{TITLES[self.kind]} over {options['link']}, between {by}{group}{sockets}"
 
@@ -67,8 +70,13 @@ class Report:
             return None
         return statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
 
+    def variant(self, row):
+        """What sets gpusock's figures of this row apart from others of the same size and number of sockets."""
+        return f", a {row['group']}" if self.several_groups else ""
+
     def label(self, row):
-        return f"{row['bytes']} B" + (f", calls by a {row['group']}" if self.several_groups else "")
+        sockets = f", {row['sockets']:,} socket{'s' if row['sockets'] > 1 else ''}" if "sockets" in row else ""
+        return f"{row['bytes']:,} B{sockets}" + (f", calls by a {row['group']}" if self.several_groups else "")
 
 
 def number(value):
@@ -115,7 +123,7 @@ def summary(reports):
     rows = []
     for report in reports:
         key, unit, scale = report.figures[0]
-        for row in report.rows if report.several_groups else report.rows[:1]:
+        for row in report.rows if report.several_groups or "sockets" in report.rows[0] else report.rows[:1]:
             medians = row["medians"]
             rows.append((html.escape(f"{report.title()}, {report.label(row)}"), f"{number(medians['gpusock'][key] * scale)} {unit}",
                          f"{number(medians[report.rival][key] * scale)} {unit} <span class=note>{html.escape(report.rival)}</span>",
@@ -124,11 +132,12 @@ def summary(reports):
 
 
 def figures_of(report):
-    head = ["bytes"] + (["calls by"] if report.several_groups else [])
+    several_sockets = "sockets" in report.rows[0]
+    head = ["bytes"] + (["sockets"] if several_sockets else []) + (["calls by"] if report.several_groups else [])
     head += [f"{name} {unit}" for name, _ in report.contestants for _, unit, _ in report.figures] + [f"ratio to {report.rival}"]
     rows = []
     for row in report.rows:
-        cells = [f"{row['bytes']:,}"] + ([html.escape(row["group"])] if report.several_groups else [])
+        cells = [f"{row['bytes']:,}"] + ([f"{row['sockets']:,}"] if several_sockets else []) + ([html.escape(row["group"])] if report.several_groups else [])
         cells += [number(row["medians"][name][key] * scale) for name, _ in report.contestants for key, _, scale in report.figures]
         rows.append((*cells, quartiles(report.ratios(row))))
     return table(head, rows)
@@ -188,15 +197,15 @@ def time_at(histogram, share):
 
 
 def distributions(report, folder):
-    """Histogram and distribution function of the times of the first size, for each group and rival."""
-    lines = {}
+    """Histogram and distribution function of the times of the first size and number of sockets, for each group and rival."""
+    lines, first = {}, report.rows[0]
     for row in report.rows:
-        if row["bytes"] != report.rows[0]["bytes"] or "histograms" not in row:
+        if (row["bytes"], row.get("sockets")) != (first["bytes"], first.get("sockets")) or "histograms" not in row:
             continue
         for name, _ in report.contestants:
             if name != "gpusock" and name in lines:
                 continue  # the rival's calls are by no group: its first rounds
-            title = f"gpusock, a {row['group']}" if name == "gpusock" and report.several_groups else name
+            title = name + (report.variant(row) if name == "gpusock" else "")
             if row["histograms"][name]:
                 lines[title] = row["histograms"][name]
     if not lines:
@@ -210,8 +219,8 @@ def distributions(report, folder):
         steps = [(2 ** ((at + 0.5) / BINS) / 1000, bins.get(at, 0) / total) for at in range(min(bins) - 1, max(bins) + 2)]
         script += block(f"histogram{index}", steps)
         done, points = 0, []
-        for first, samples in line:
-            points.append((max(first, 1) / 1000, done / total))
+        for from_ns, samples in line:
+            points.append((max(from_ns, 1) / 1000, done / total))
             done += samples
         script += block(f"below{index}", points + [(line[-1][0] * 1.04 / 1000, 1)])
 
@@ -221,28 +230,31 @@ def distributions(report, folder):
     script += f"set ylabel 'share of the samples in 1/{BINS} octave'\n" + plot("histogram") + "\n"
     script += "set yrange [0:1]\nset ylabel 'share of the samples below'\n" + plot("below") + "\n"
     drawn = draw(folder / f"{report.name}-times.svg", 2, script)
-    return f"<p>Times of {html.escape(report.label(report.rows[0]).split(',')[0])}, all rounds: histogram, and distribution function.</p>\n{drawn}\n"
+    what = report.label(first).partition(", calls by")[0]
+    return f"<p>Times of {what}, all rounds: histogram, and distribution function.</p>\n{drawn}\n"
 
 
-def over_sizes(report, folder):
-    """The first figure over the size, and its ratio to the rival's, with the quartiles of the rounds."""
-    if len({row["bytes"] for row in report.rows}) < 2:
+def over(report, x, folder):
+    """The first figure over the size or the number of sockets, and its ratio to the rival's, with the quartiles of the rounds. Where both differ, the other one is that of the first row."""
+    other = "sockets" if x == "bytes" else "bytes"
+    rows = [row for row in report.rows if row.get(other) == report.rows[0].get(other)]
+    if len({row.get(x) for row in rows}) < 2:
         return ""
     key, unit, scale = report.figures[0]
-    groups = list(dict.fromkeys(row["group"] for row in report.rows))
-    lines, ratios, script = {}, {}, "set logscale x 2\nset xlabel 'bytes of a message'\nset format x '%.0b %B'\nset xtics rotate by -30\n"
-    for row in report.rows:
+    lines, ratios = {}, {}
+    for row in rows:
         for name, _ in report.contestants:
-            title = f"gpusock, a {row['group']}" if name == "gpusock" and report.several_groups else name
-            if name == "gpusock" or row["group"] == groups[0]:
-                lines.setdefault(title, []).append((row["bytes"], row["medians"][name][key] * scale))
+            if name != "gpusock" and row["group"] != report.rows[0]["group"]:
+                continue  # the rival's calls are by no group
+            title = name + (report.variant(row) if name == "gpusock" else "")
+            lines.setdefault(title, []).append((row[x], row["medians"][name][key] * scale))
         found = report.ratios(row)
         if found:
-            ratios.setdefault(f"calls by a {row['group']}" if report.several_groups else "gpusock", []).append((row["bytes"], found[1], found[0], found[2]))
-    for index, points in enumerate(lines.values()):
-        script += block(f"line{index}", points)
-    for index, points in enumerate(ratios.values()):
-        script += block(f"ratio{index}", points)
+            ratios.setdefault(f"gpusock{report.variant(row)}", []).append((row[x], found[1], found[0], found[2]))
+    script = "set logscale x 2\nset xtics rotate by -30\n" + ("set xlabel 'bytes of a message'\nset format x '%.0b %B'\n" if x == "bytes" else "set xlabel 'sockets'\n")
+    for kind, data in (("line", lines), ("ratio", ratios)):
+        for index, points in enumerate(data.values()):
+            script += block(f"{kind}{index}", points)
     script += (f"set ylabel '{unit}'\n" + ("set logscale y\n" if report.kind in LESS_IS_BETTER else "set yrange [0:*]\n") + "plot "
                + ", ".join(f"$line{index} using 1:2 with linespoints {style(index)} title {quoted(title)}" for index, title in enumerate(lines)) + "\n")
     if ratios:
@@ -250,15 +262,16 @@ def over_sizes(report, folder):
         script += (f"set ylabel {quoted(f'{unit}, gpusock / {report.rival} ({better} is better)')}\nset logscale y\nset yrange [*:*]\n"
                    "plot 1 with lines lw 1 lc rgb '#8a8a8a' notitle, "
                    + ", ".join(f"$ratio{index} using 1:2:3:4 with yerrorlines {style(index)} title {quoted(title)}" for index, title in enumerate(ratios)) + "\n")
-    drawn = draw(folder / f"{report.name}-sizes.svg", 2, script)
-    return f"<p>Over the size of a message: medians of the rounds, and the ratio to {html.escape(report.rival)} with its quartiles.</p>\n{drawn}\n"
+    what, name = ("the size of a message", "sizes") if x == "bytes" else ("the number of sockets", "sockets")
+    drawn = draw(folder / f"{report.name}-{name}.svg", 2, script)
+    return f"<p>Over {what}: medians of the rounds, and the ratio to {html.escape(report.rival)} with its quartiles.</p>\n{drawn}\n"
 
 
 def section(report, folder, draws):
     what = "".join(f"<li><b>{html.escape(name)}</b>: {html.escape(text)}</li>" for name, text in report.contestants)
     options = report.options
     until = f"{options['duration_s']} s" if options["duration_s"] else f"{options['iterations']} messages of each socket"
-    pictures = distributions(report, folder) + over_sizes(report, folder) if draws else ""
+    pictures = distributions(report, folder) + over(report, "bytes", folder) + over(report, "sockets", folder) if draws else ""
     return (f"<h2>{html.escape(report.title())}</h2>\n<ul>{what}</ul>\n<p class=note>{options['repeat']} rounds of {until} each, in turn. Figures are medians over the rounds; a ratio "
             f"is gpusock / {html.escape(report.rival)}, the median over the rounds, with its quartiles.</p>\n{pictures}{figures_of(report)}\n")
 

@@ -201,6 +201,22 @@ class Bench(unittest.TestCase):
                 self.assertGreater(report["sizes"][0]["medians"]["gpusock"]["connections_per_s"], 0)
                 self.assertIn("conn/s", table)
 
+    def test_rates_of_numbers_of_sockets_with_messages_on_their_way(self):
+        for link, between, more in (("tcp", "kernels", ()), ("p2p", "threads", ("--window", "3")), ("tcp", "kernels", ("--window", "1024", "--size", "8,64", "--ring-bytes", "64K"))):
+            with self.subTest(link=link, between=between, more=more):
+                report, table = self.measure("rate", "--link", link, "--between", between, "--sockets", "1,3", "--iterations", "10", "--repeat", "2",
+                                             "--group", "thread", *more)
+                sizes = [8, 64] if "8,64" in more else [64]
+                self.expect_report(report, "rate", link, [size for size in sizes for _ in range(2)], 2, None, ["raw TCP"])
+                self.assertEqual([row["sockets"] for row in report["sizes"]], [1, 3] * len(sizes))
+                for row in report["sizes"]:
+                    for figures in (entry for each in row["rounds"] for entry in each.values()):
+                        self.assertEqual(figures["messages"], 10 * row["sockets"])
+                        self.assertGreater(figures["round_trips_per_s"], 0)
+                self.assertEqual((report["options"]["sockets"], report["options"]["window"]), ([1, 3], int(more[1]) if more else 1))
+                rows = [line.split()[:2] for line in table.splitlines()[-len(report["sizes"]):]]
+                self.assertEqual(rows, [[str(row["bytes"]), str(row["sockets"])] for row in report["sizes"]])
+
     def test_latencies_of_all_groups_stand_side_by_side(self):
         done, table = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--size", "8,64", "--between", "kernels")
         self.expect_report(done, "lat", "p2p", [8, 8, 8, 64, 64, 64], repeat=1, messages=2)
@@ -221,7 +237,7 @@ class Bench(unittest.TestCase):
         self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("thread", 1))
 
     def test_help_succeeds(self):
-        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"], ["conn", "--help"], ["serve", "--help"]):
+        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"], ["conn", "--help"], ["rate", "--help"], ["serve", "--help"]):
             done = self.run_bench(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertIn("--help", done.stdout)
@@ -242,6 +258,8 @@ class Bench(unittest.TestCase):
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:0"], ["lat", "--link", "tcp", "--to", "nowhere"],
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--at", "127.0.0.2"],
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--answer-gpu", "1"],
+                          ["rate", "--link", "tcp", "--to", "127.0.0.1:1"], ["rate", "--link", "tcp", "--size", "7"], ["rate", "--link", "tcp", "--sockets", "4,129"],
+                          ["rate", "--link", "tcp", "--window", "2", "--size", "64K"], ["rate", "--link", "tcp", "--window", "2", "--size", "4K", "--ring-bytes", "4K"],
                           ["serve", "--at", "no:where"], ["serve", "--link", "tcp"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
             with self.subTest(arguments=arguments):
@@ -303,7 +321,7 @@ class Page(Bench):
         """The JSON files of a few short runs."""
         files = []
         for name, *arguments in (("lat-groups", "lat", "--link", "p2p", "--commit", "<of & this>"), ("bw", "bw", "--link", "tcp", "--size", "64,1K", *PLAINLY),
-                                 ("conn", "conn", "--link", "tcp", *PLAINLY)):
+                                 ("rate", "rate", "--link", "tcp", "--sockets", "1,2", "--window", "2", *PLAINLY), ("conn", "conn", "--link", "tcp", *PLAINLY)):
             files.append(self.folder / f"{name}.json")
             done = self.run_bench(*arguments, "--iterations", "3", "--repeat", "2", "--json", files[-1])
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -314,14 +332,16 @@ class Page(Bench):
                               env={**os.environ, **({"PATH": path} if path else {})})
 
     def expect_tables(self, markup, files):
+        shown = [float(text.replace(",", "")) for text in markup.texts["td"] if re.fullmatch(r"[0-9.,]+", text)]
         for report in (json.loads(file.read_text()) for file in files):
             for fact in (report["commit"], report["machine"]["kernel"], report["machine"]["compiler"]):
                 self.assertTrue(any(fact in text for text in markup.texts["td"]), fact)
             for contestant in report["contestants"]:
                 self.assertTrue(any(contestant["description"] in text for text in markup.texts["li"]), contestant)
-        shown = {text.replace(",", "") for text in markup.texts["td"]}
-        median = report["sizes"][0]["medians"]["raw TCP"]["connections_per_s"]
-        self.assertTrue(any(re.fullmatch(r"[0-9.]+", text) and abs(float(text) - median) <= 0.001 * median for text in shown), median)
+            for medians in (each for row in report["sizes"] for each in row["medians"].values()):
+                for figure in {"gigabytes_per_s", "messages_per_s", "connections_per_s", "round_trips_per_s", "p50_ns", "p99_ns"} & set(medians):
+                    median = medians[figure] / (1000 if figure.endswith("_ns") else 1)
+                    self.assertTrue(any(abs(number - median) <= 0.001 * median for number in shown), (figure, median))
 
     @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot here")
     def test_a_page_has_the_tables_and_pictures_of_all_runs_and_needs_no_other_file(self):
@@ -329,7 +349,7 @@ class Page(Bench):
         done = self.make(self.folder / "page", *files)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         pictures = sorted(path.name for path in (self.folder / "page").glob("*.svg"))
-        self.assertEqual(pictures, ["bw-sizes.svg", "conn-times.svg", "lat-groups-times.svg"])
+        self.assertEqual(pictures, ["bw-sizes.svg", "conn-times.svg", "lat-groups-times.svg", "rate-sockets.svg", "rate-times.svg"])
         markup = Markup((self.folder / "page/index.html").read_text(encoding="utf-8"))
         self.assertEqual(markup.pictures, len(pictures))
         self.assertEqual(len(markup.names), len(set(markup.names)))
