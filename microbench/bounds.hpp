@@ -12,7 +12,8 @@ inline constexpr std::uint64_t kWarmupMax = 1000;  ///< messages
 inline constexpr std::uint64_t kWarmupMaxNs = 200'000'000;
 inline constexpr std::uint64_t kSamplesMax = 1'000'000;  ///< of all sockets in a round
 inline constexpr std::uint32_t kSocketsMax = 128;        ///< in each direction
-/// Rate: bytes of a message. Its first word tells it from the message that ends a round.
+inline constexpr std::uint32_t kCrowdMax = 4096;         ///< scale: sockets, as many as a context has
+/// Rate and scale: bytes of a message. Its first word tells it from the message that ends a round.
 inline constexpr std::uint64_t kCrowdBytesMin = 8;
 inline constexpr std::uint64_t kWindowMax = 1024;  ///< rate: messages of a socket that are on their way
 /// Rate: bytes of them. Rings and TCP's own buffers hold that much: then neither side waits for room, which it would do

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 namespace bench {
 namespace {
@@ -33,8 +34,9 @@ Contestants make_local_contestants(const BenchOptions& options) {
     return all;
   }
   const bool plain = options.sockets == 1 && options.direction == Direction::out;
-  if (options.link != gpusock::LinkKind::p2p || options.question == Question::connections || !plain) {
-    all.push_back(make_pair(make_tcp_asker(), make_tcp_answerer(options)));
+  if (options.link != gpusock::LinkKind::p2p || options.question == Question::connections ||
+      options.question == Question::scale || !plain) {
+    all.push_back(make_pair(make_tcp_asker(options.question), make_tcp_answerer(options)));
   } else if (options.question == Question::latency) {
     all.push_back(make_line_rival());
   } else {
@@ -49,15 +51,20 @@ Contestants make_local_contestants(const BenchOptions& options) {
 Contestants make_remote_contestants(const BenchOptions& options, const std::shared_ptr<Server>& server) {
   Contestants all;
   all.push_back(make_pair(make_asker(options), make_remote_answerer(server, options, Entrant::gpusock)));
-  all.push_back(make_pair(make_tcp_asker(), make_remote_answerer(server, options, Entrant::raw_tcp)));
+  all.push_back(make_pair(make_tcp_asker(options.question), make_remote_answerer(server, options, Entrant::raw_tcp)));
   return all;
 }
 
-Job job_of(const BenchOptions& options, std::uint64_t bytes) {
+Job job_of(const BenchOptions& options, std::uint64_t bytes, std::uint32_t turns) {
   Job job;
   job.question = options.question;
   job.sockets_out = options.sockets_out();
   job.sockets_in = options.sockets_in();
+  if (options.question == Question::scale) {
+    job.sockets_out = 1;
+    job.crowd = options.sockets;
+    job.turns = turns;
+  }
   job.bytes = bytes;
   const bool timed = options.duration_s > 0;
   job.duration_ns = timed ? static_cast<std::uint64_t>(options.duration_s * 1e9) : ~std::uint64_t{0};
@@ -71,6 +78,7 @@ Job job_of(const BenchOptions& options, std::uint64_t bytes) {
   job.warmup = std::clamp<std::uint64_t>(kWarmupBytes / bytes, 1, kWarmupMax);
   if (options.question == Question::connections) job.warmup = 1;
   if (options.iterations != 0) job.warmup = std::min(job.warmup, options.iterations);
+  job.warmup = std::max<std::uint64_t>(job.warmup, job.turns);  // each socket has been used once
   return job;
 }
 
@@ -83,6 +91,7 @@ SizeResult run_rounds(const Contestants& contestants, Job job, const BenchOption
   SizeResult result;
   result.bytes = job.bytes;
   result.sockets = options.sockets;
+  result.in_use = job.turns;
   result.group = options.group;
   result.histograms.resize(contestants.size());
   for (int i = 0; i < options.repeat; ++i) {
@@ -132,13 +141,16 @@ void run_group(const BenchOptions& options, ContestResult& result) {
     result.others.push_back(contestants.front()->description());
   }
   for (const std::uint64_t bytes : options.sizes) {
-    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes), options));
+    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes, 1), options));
+    if (options.question != Question::scale || options.sockets == 1) continue;
+    result.sizes.push_back(run_rounds(contestants, job_of(options, bytes, options.sockets), options));
   }
 }
 
 }  // namespace
 
 ContestResult run_contest(const BenchOptions& options) {
+  if (options.question == Question::scale) require_descriptors(options.sockets);
   ContestResult result;
   BenchOptions one = options;
   for (const GroupKind group : options.groups) {
@@ -149,7 +161,7 @@ ContestResult run_contest(const BenchOptions& options) {
     }
   }
   const auto by_size = [](const SizeResult& a, const SizeResult& b) {
-    return std::pair(a.bytes, a.sockets) < std::pair(b.bytes, b.sockets);
+    return std::tuple(a.bytes, a.sockets, a.in_use) < std::tuple(b.bytes, b.sockets, b.in_use);
   };
   std::stable_sort(result.sizes.begin(), result.sizes.end(), by_size);  // so groups stand side by side
   return result;

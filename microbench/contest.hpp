@@ -18,6 +18,7 @@ struct RoundResult {
 struct SizeResult {
   std::uint64_t bytes = 0;
   unsigned sockets = 1;                ///< BenchOptions::sockets
+  unsigned in_use = 1;                 ///< scale: Job::turns
   GroupKind group = GroupKind::block;  ///< who makes gpusock's calls
   std::vector<std::vector<RoundResult>> rounds;
   std::vector<Histogram> histograms;  ///< of each contestant's samples of all rounds

@@ -19,6 +19,10 @@ std::unique_ptr<Asker> make_thread_asker(const BenchOptions& options);
 /// The options of the context of the half that answers or asks.
 gpusock::Options context_options(const BenchOptions& options, bool answers);
 
+/// Raises this process's soft limit of open files, so that both contestants can have so many connections at a time.
+/// Throws Error (EMFILE) that says what to do if the hard limit is lower.
+void require_descriptors(std::uint64_t connections);
+
 /// Where the answering half listens: at any free port.
 gpusock::Endpoint listen_at(const BenchOptions& options);
 

@@ -15,10 +15,6 @@ namespace {
 
 const gpusock::ThisThread kThisThread = gpusock::this_thread();
 
-/// The first word of the message that ends a round: no message that is measured begins with it.
-constexpr std::uint64_t kStopWord = ~std::uint64_t{0};
-static_assert(sizeof kStopWord <= kCrowdBytesMin);
-
 /// Thrown to end a side's part of a round. Its account has the same.
 struct Failure {
   Step step;
@@ -26,10 +22,11 @@ struct Failure {
 };
 
 /// The sockets of one side, and the epoll that watches them.
-class Crowd {
+class EpollSockets {
  public:
   /// All waits end at `stop_ns`, which another thread may change.
-  explicit Crowd(const std::atomic<std::uint64_t>& stop_ns) : stop_ns_(stop_ns), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  explicit EpollSockets(const std::atomic<std::uint64_t>& stop_ns)
+      : stop_ns_(stop_ns), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_.get() < 0) throw gpusock::Error(errno, "making raw TCP's epoll");
   }
 
@@ -130,7 +127,7 @@ class EpollAnswerer final : public Answerer {
     stop_ns_ = gpusock::clock_ns() + job.limit_ns;
     thread_ = std::jthread([this, job] {
       account_ = account_of([&](Account&) {
-        if (crowd_.size() == 0) accept_all(job);
+        if (connected_.size() == 0) accept_all(job);
         echo_until_stopped(job);
       });
     });
@@ -147,26 +144,26 @@ class EpollAnswerer final : public Answerer {
   void accept_all(const Job& job) {
     const TcpNetwork network(local_, listener_.get(), stop_ns_);
     std::array<std::uint64_t, kGreetingBytes / 8> greeting{};
-    while (crowd_.size() < job.sockets()) {
+    while (connected_.size() < job.sockets()) {
       const int made = network.accept(kThisThread);
       if (made < 0) throw Failure{Step::accept, made};
       Descriptor socket(made);
       auto wire = network.wire(made, kSilenceNs);
       const auto whole = static_cast<std::int64_t>(kGreetingBytes);
       if (wire.receive(kThisThread, greeting.data(), kGreetingBytes) != whole || greeting[0] != job.token) continue;
-      if (wire.send(kThisThread, greeting.data(), kGreetingBytes) == whole) crowd_.add(std::move(socket));
+      if (wire.send(kThisThread, greeting.data(), kGreetingBytes) == whole) connected_.add(std::move(socket));
     }
   }
 
   void echo_until_stopped(const Job& job) {
     auto inboxes = inboxes_for(job);
     for (bool stopped = false; !stopped;) {
-      crowd_.wait([&](std::size_t index) {
+      connected_.wait([&](std::size_t index) {
         Inbox& inbox = inboxes[index];
-        const std::uint64_t got = crowd_.receive(index, inbox.end(), inbox.room());
+        const std::uint64_t got = connected_.receive(index, inbox.end(), inbox.room());
         inbox.add(got, job.bytes, [&](const char* data, std::uint64_t bytes) {
           stopped = std::memcmp(data, &kStopWord, sizeof kStopWord) == 0;
-          if (!stopped) crowd_.send(index, data, bytes);
+          if (!stopped) connected_.send(index, data, bytes);
         });
       });
     }
@@ -175,7 +172,7 @@ class EpollAnswerer final : public Answerer {
   Descriptor listener_;
   gpusock::Endpoint local_;
   std::atomic<std::uint64_t> stop_ns_{0};
-  Crowd crowd_{stop_ns_};
+  EpollSockets connected_{stop_ns_};
   Account account_;
   std::jthread thread_;
 };
@@ -183,8 +180,8 @@ class EpollAnswerer final : public Answerer {
 /// Messages that the measuring side sends and gets back.
 class Conversation {
  public:
-  Conversation(Crowd& crowd, const Job& job, Account& account)
-      : crowd_(crowd),
+  Conversation(EpollSockets& connected, const Job& job, Account& account)
+      : connected_(connected),
         job_(job),
         account_(account),
         message_(words_of(job.bytes)),
@@ -204,9 +201,9 @@ class Conversation {
     for (std::size_t i = 0; i < peers_.size(); ++i) send(i, job_.window);
     bool more = true;
     while (on_their_way_ != 0) {
-      crowd_.wait([&](std::size_t index) {
+      connected_.wait([&](std::size_t index) {
         Inbox& inbox = inboxes_[index];
-        inbox.add(crowd_.receive(index, inbox.end(), inbox.room()), job_.bytes,
+        inbox.add(connected_.receive(index, inbox.end(), inbox.room()), job_.bytes,
                   [&](const char* data, std::uint64_t bytes) {
                     const std::uint64_t now_ns = gpusock::clock_ns();
                     take(index, data, bytes / job_.bytes, now_ns, samples_ns);
@@ -235,7 +232,7 @@ class Conversation {
       peer.sent_ns[peer.sent % job_.window] = now_ns;
     }
     on_their_way_ += count;
-    crowd_.send(index, batch_.data(), count * job_.bytes);
+    connected_.send(index, batch_.data(), count * job_.bytes);
   }
 
   void take(std::size_t index, const char* data, std::uint64_t count, std::uint64_t now_ns,
@@ -255,7 +252,7 @@ class Conversation {
     account_.elapsed_ns = now_ns - started_ns_;
   }
 
-  Crowd& crowd_;
+  EpollSockets& connected_;
   const Job& job_;
   Account& account_;
   std::vector<std::uint64_t> message_;
@@ -282,12 +279,12 @@ class EpollAsker final : public Asker {
   Round ask(const gpusock::Endpoint& where, const Job& job) override {
     stop_ns_ = gpusock::clock_ns() + job.limit_ns;
     const Account account = account_of([&](Account& written) {
-      if (crowd_.size() == 0) connect_all(where, job);
-      Conversation conversation(crowd_, job, written);
+      if (connected_.size() == 0) connect_all(where, job);
+      Conversation conversation(connected_, job, written);
       conversation.keep_windows(false, samples_ns_);
       conversation.keep_windows(true, samples_ns_);
       std::vector<std::uint64_t> stop(words_of(job.bytes), kStopWord);
-      crowd_.send(0, stop.data(), job.bytes);
+      connected_.send(0, stop.data(), job.bytes);
     });
     require_success(account, job, "raw TCP, the measuring thread");
     Round round;
@@ -301,7 +298,7 @@ class EpollAsker final : public Asker {
     const TcpNetwork network(where, -1, stop_ns_);
     std::array<std::uint64_t, kGreetingBytes / 8> greeting{job.token};
     const auto whole = static_cast<std::int64_t>(kGreetingBytes);
-    while (crowd_.size() < job.sockets()) {
+    while (connected_.size() < job.sockets()) {
       const int made = network.connect(kThisThread);
       if (made < 0) throw Failure{Step::connect, made};
       Descriptor socket(made);
@@ -310,12 +307,12 @@ class EpollAsker final : public Asker {
       if (sent != whole) throw Failure{Step::send, sent};
       const std::int64_t got = wire.receive(kThisThread, greeting.data(), kGreetingBytes);
       if (got != whole) throw Failure{Step::receive, got};
-      crowd_.add(std::move(socket));
+      connected_.add(std::move(socket));
     }
   }
 
   std::atomic<std::uint64_t> stop_ns_{0};
-  Crowd crowd_{stop_ns_};
+  EpollSockets connected_{stop_ns_};
   std::vector<std::uint64_t> samples_ns_;
 };
 

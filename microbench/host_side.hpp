@@ -32,6 +32,22 @@ class HostSide {
   bool asks_;
 };
 
+/// What a group of Question::scale keeps from round to round.
+class HostCrowd {
+ public:
+  /// The same sockets in each round. Without any if the job is of another question.
+  Crowd of(const Job& job) {
+    if (sockets_.size() < job.crowd) sockets_.resize(job.crowd);
+    return {&state_, sockets_.data()};
+  }
+  std::span<const std::int32_t> open() const { return {sockets_.data(), state_.open}; }
+  std::int32_t set() const { return state_.set; }
+
+ private:
+  CrowdState state_;
+  std::vector<std::int32_t> sockets_;
+};
+
 /// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one: the two halves of one socket, which
 /// share memory. Returns the asking side's figures. Throws as Contestant::run().
 template <class Answer, class Ask>
@@ -65,18 +81,22 @@ class HostAnswers {
   /// Each thread accepts on a network of its own: the result of `network()`.
   template <class Network>
   void start(const Job& job, Network network) {
-    const SideMemory memory = side_.emplace(job, false).memory();
+    SideMemory memory = side_.emplace(job, false).memory();
+    memory.first.crowd = crowd_.of(job);
     threads_.start(job, [=](std::uint32_t index) {
       auto here = network();
       play_acceptor(gpusock::this_thread(), here, job, memory.of(index, job));
     });
   }
+  void join() { threads_.join(); }
   Account finish() {
-    threads_.join();
+    join();
     return sum_of(side_->accounts());
   }
+  const HostCrowd& crowd() const { return crowd_; }
 
  private:
+  HostCrowd crowd_;
   std::optional<HostSide> side_;
   SocketThreads threads_;
 };
@@ -89,7 +109,8 @@ class HostQuestions {
   /// Asks, and waits for the end. Returns the account of all sockets together.
   template <class Network>
   Account ask(const Job& job, Network network) {
-    const SideMemory memory = side_->memory();
+    SideMemory memory = side_->memory();
+    memory.first.crowd = crowd_.of(job);
     SocketThreads threads;
     threads.start(job, [=](std::uint32_t index) {
       auto here = network();
@@ -99,8 +120,10 @@ class HostQuestions {
     return sum_of(side_->accounts());
   }
   Round round(const Job& job) const { return make_round(job, side_->accounts(), side_->samples()); }
+  const HostCrowd& crowd() const { return crowd_; }
 
  private:
+  HostCrowd crowd_;
   std::optional<HostSide> side_;
 };
 

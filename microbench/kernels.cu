@@ -90,8 +90,8 @@ class DeviceSide {
         gate_(context, 1),
         asks_(asks) {}
 
-  SideMemory memory() const {
-    return {{out_.data(), in_.data(), samples_.data(), accounts_.data(), asks_ ? gate_.data() : nullptr}};
+  SideMemory memory(const Crowd& crowd = {}) const {
+    return {{out_.data(), in_.data(), samples_.data(), accounts_.data(), asks_ ? gate_.data() : nullptr, crowd}};
   }
   std::vector<Account> accounts() const {
     std::vector<Account> accounts(accounts_.size());
@@ -111,14 +111,26 @@ class DeviceSide {
   bool asks_;
 };
 
+/// What a group of Question::scale keeps in device memory from round to round.
+class DeviceCrowd {
+ public:
+  DeviceCrowd(gpusock::Context& context, const BenchOptions& options)
+      : state_(context, 1), sockets_(context, options.sockets) {}
+  Crowd get() const { return {state_.data(), sockets_.data()}; }
+
+ private:
+  gpusock::DeviceBuffer<CrowdState> state_;
+  gpusock::DeviceBuffer<std::int32_t> sockets_;
+};
+
 /// Throws gpusock::Error (ENOBUFS) if the CPU device cannot run all blocks of this process side by side: each block
 /// waits for its peer, so a round would never end.
 void require_resident([[maybe_unused]] const BenchOptions& options) {
 #if defined(GPUSOCK_DEVICE_CPU)
   const unsigned sides = options.to.empty() ? 2 : 1;
   const unsigned most = cpu_device::device_shape().resident_blocks_max;
-  if (sides * options.sockets_in_all() <= most) return;
-  throw gpusock::Error(ENOBUFS, "--sockets: the kernels have " + std::to_string(sides * options.sockets_in_all()) +
+  if (sides * options.callers() <= most) return;
+  throw gpusock::Error(ENOBUFS, "--sockets: the kernels have " + std::to_string(sides * options.callers()) +
                                     " blocks in this process, which wait for each other, but the device keeps " +
                                     std::to_string(most) + " resident at one time: take fewer sockets");
 #endif
@@ -130,7 +142,8 @@ class KernelAnswerer final : public Answerer {
       : context_(context_options(options, true)),
         kernel_(kernels_of(options.group).answer),
         threads_(options.threads()),
-        opened_(context_, 1) {
+        opened_(context_, 1),
+        crowd_(context_, options) {
     gpusock::launch(context_, {}, open_listener, context_.net(), listen_at(options), opened_.data());
     context_.synchronize();
     require_listener(opened_[0].listener, listen_at(options));
@@ -148,7 +161,7 @@ class KernelAnswerer final : public Answerer {
     side_.emplace(context_, job, false);
     work_.emplace(context_);
     gpusock::launch(context_, {.grid = job.sockets(), .block = threads_}, kernel_, context_.net(), opened_[0].local,
-                    opened_[0].listener, job, side_->memory());
+                    opened_[0].listener, job, side_->memory(crowd_.get()));
   }
   Answer finish() override {
     context_.synchronize();
@@ -163,6 +176,7 @@ class KernelAnswerer final : public Answerer {
   decltype(Kernels::answer) kernel_;
   unsigned threads_;
   gpusock::Mapped<Opened> opened_;
+  DeviceCrowd crowd_;
   std::optional<DeviceSide> side_;
   std::optional<ProxyWork> work_;
 };
@@ -174,7 +188,8 @@ class KernelAsker final : public Asker {
         kernel_(kernels_of(options.group).ask),
         threads_(options.threads()),
         description_("sockets between kernels of two contexts (blocks of " + std::to_string(threads_) + ", calls by " +
-                     to_string(options.group) + ")") {
+                     to_string(options.group) + ")"),
+        crowd_(context_, options) {
     require_resident(options);
   }
 
@@ -185,7 +200,7 @@ class KernelAsker final : public Asker {
   Round ask(const Endpoint& where, const Job& job) override {
     const ProxyWork work(context_);
     gpusock::launch(context_, {.grid = job.sockets(), .block = threads_}, kernel_, context_.net(), where, job,
-                    side_->memory());
+                    side_->memory(crowd_.get()));
     context_.synchronize();
     const auto accounts = side_->accounts();
     const Account all = sum_of(accounts);
@@ -201,6 +216,7 @@ class KernelAsker final : public Asker {
   decltype(Kernels::ask) kernel_;
   unsigned threads_;
   std::string description_;
+  DeviceCrowd crowd_;
   std::optional<DeviceSide> side_;
 };
 

@@ -85,6 +85,13 @@ void add_server(Arguments& arguments, BenchOptions& options) {
   arguments.number("--sockets", options.sockets, "sockets at a time, of a block (or host thread) each", 1, kSocketsMax);
 }
 
+void add_scale(Arguments& arguments, BenchOptions& options) {
+  arguments
+      .bytes("--sockets", options.counts, "sockets that exist, all of a block (or host thread); several with commas", 1,
+             kCrowdMax)
+      .shown_default("1,4,16,64,256,1K,4K");
+}
+
 void add_rate(Arguments& arguments, BenchOptions& options) {
   arguments
       .bytes("--sockets", options.counts, "sockets at a time, of a block (or host thread) each; several with commas", 1,
@@ -177,8 +184,11 @@ std::string complete(BenchOptions& options, const Words& words) {
   }
   if (options.question == Question::connections) options.sizes = {1};
   if (options.sizes.empty()) options.sizes = {options.question == Question::bandwidth ? 65536u : 64u};
-  if (options.question != Question::rate) options.counts = {options.sockets};
+  const bool scale = options.question == Question::scale;
+  if (options.question != Question::rate && !scale) options.counts = {options.sockets};
+  if (options.counts.empty() && scale) options.counts = {1, 4, 16, 64, 256, 1024, 4096};
   if (options.counts.empty()) options.counts = {1, 4, 16, 64};
+  if (scale && options.ring_bytes == 0) options.ring_bytes = kRingBytesMin;  // of thousands of sockets
   options.sockets = static_cast<unsigned>(*std::max_element(options.counts.begin(), options.counts.end()));
   if (options.iterations == 0 && options.duration_s == 0) options.duration_s = kDurationDefault_s;
   if (const std::string problem = window_problem(options); !problem.empty()) return problem;
@@ -189,9 +199,11 @@ std::string complete_server(const ServeOptions& server) {
   return problem_of([&] { parse_host_port(server.at); });
 }
 
-Question question_of(const Arguments& bandwidth, const Arguments& connections, const Arguments& rate) {
+Question question_of(const Arguments& bandwidth, const Arguments& connections, const Arguments& rate,
+                     const Arguments& scale) {
   if (bandwidth.given()) return Question::bandwidth;
   if (rate.given()) return Question::rate;
+  if (scale.given()) return Question::scale;
   return connections.given() ? Question::connections : Question::latency;
 }
 
@@ -205,8 +217,10 @@ const char* to_string(Question question) {
       return "bw";
     case Question::connections:
       return "conn";
-    default:
+    case Question::rate:
       return "rate";
+    default:
+      return "scale";
   }
 }
 const char* to_string(Between between) { return between == Between::kernels ? "kernels" : "threads"; }
@@ -233,12 +247,15 @@ CommandLine parse_command_line(int argc, char** argv) {
   Arguments& bandwidth = arguments.command("bw", "bandwidth: messages one after the other, then an acknowledgement");
   Arguments& connections = arguments.command("conn", "connections: connect, a byte there and back, close");
   Arguments& rate = arguments.command("rate", "round trips a second of many sockets at the same time");
+  Arguments& scale = arguments.command("scale", "round trips on one of many sockets, and on all of them by turns");
   Arguments& serve = arguments.command("serve", "answers runs with --to in other processes, until SIGINT or SIGTERM");
-  for (Arguments* question : {&latency, &bandwidth, &connections, &rate}) add_options(*question, line.options, words);
+  for (Arguments* question : {&latency, &bandwidth, &connections, &rate, &scale})
+    add_options(*question, line.options, words);
   for (Arguments* question : {&latency, &bandwidth, &connections}) add_server(*question, line.options);
   for (Arguments* question : {&latency, &bandwidth}) add_messages(*question, line.options, 1);
-  add_messages(rate, line.options, kCrowdBytesMin);
+  for (Arguments* question : {&rate, &scale}) add_messages(*question, line.options, kCrowdBytesMin);
   add_rate(rate, line.options);
+  add_scale(scale, line.options);
   bandwidth.choice("--direction", words.direction, words_of(kDirections),
                    "who sends: out: this side; in: the other; both: each on --sockets of its own");
   serve.text("--at", line.server.at, "HOST[:PORT] to listen at; without PORT any free one");
@@ -247,7 +264,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   arguments.check([&] {
     line.serve = serve.given();
     if (line.serve) return complete_server(line.server);
-    line.options.question = question_of(bandwidth, connections, rate);
+    line.options.question = question_of(bandwidth, connections, rate, scale);
     return complete(line.options, words);
   });
   const auto status = arguments.parse(argc, argv);

@@ -43,6 +43,8 @@ struct BenchOptions {
   unsigned sockets_out() const { return direction == Direction::in ? 0 : sockets; }
   unsigned sockets_in() const { return direction == Direction::out ? 0 : sockets; }
   unsigned sockets_in_all() const { return sockets_out() + sockets_in(); }
+  /// Number of groups, or host threads, of a side.
+  unsigned callers() const { return question == Question::scale ? 1 : sockets_in_all(); }
 };
 
 struct ServeOptions {

@@ -25,11 +25,13 @@ const std::vector<Column> kTimes{{"p50_ns", "p50 us", &Figures::p50_ns, 1e-3, 3}
 /// The table's columns for each contestant. The ratio is that of the first column.
 std::vector<Column> columns_of(const BenchOptions& options) {
   if (options.question == Question::latency) return kTimes;
+  const Column trips{"round_trips_per_s", "trips/s", &Figures::messages_per_s, 1, 0};
+  if (options.question == Question::scale) return {kTimes[0], kTimes[1], trips};
   if (options.question == Question::connections) {
     return {{"connections_per_s", "conn/s", &Figures::messages_per_s, 1, 0}, kTimes[0], kTimes[1]};
   }
   if (options.question == Question::rate) {
-    return {{"round_trips_per_s", "trips/s", &Figures::messages_per_s, 1, 0}, kTimes[0], kTimes[1]};
+    return {trips, kTimes[0], kTimes[1]};
   }
   std::vector<Column> columns{{"gigabytes_per_s", "GB/s", &Figures::gigabytes_per_s, 1, 3}};
   if (options.direction == Direction::both) {
@@ -57,16 +59,24 @@ const char* title_of(Question question) {
       return "bandwidth";
     case Question::connections:
       return "connections";
-    default:
+    case Question::rate:
       return "round trips a second";
+    default:
+      return "round trip of one group with many sockets";
   }
 }
 
 /// True if the numbers of sockets are a column of the table.
-bool shows_sockets(const BenchOptions& options) { return options.question == Question::rate; }
+bool shows_sockets(const BenchOptions& options) {
+  return options.question == Question::rate || options.question == Question::scale;
+}
 
 /// The number of sockets, and their direction.
 std::string describe_sockets(const BenchOptions& options) {
+  if (options.question == Question::scale) {
+    return fmt::format("{} exist, of one group on each side; rings of {} bytes (--ring-bytes)",
+                       fmt::join(options.counts, ", "), options.ring_bytes);
+  }
   if (shows_sockets(options)) {
     return fmt::format("{} at the same time; {} message{} of each on {} way", fmt::join(options.counts, ", "),
                        options.window, options.window == 1 ? "" : "s", options.window == 1 ? "its" : "their");
@@ -128,6 +138,7 @@ Json histogram_json(const Histogram& histogram) {
 Json size_json(const SizeResult& size, const ContestResult& result, const BenchOptions& options) {
   Json json{{"bytes", size.bytes}};
   if (shows_sockets(options)) json["sockets"] = size.sockets;
+  if (options.question == Question::scale) json["in_use"] = size.in_use;
   json["group"] = to_string(size.group);
   json["ratio"] = size.median_ratio(columns_of(options)[0].figure);
   for (std::size_t i = 0; i < result.names.size(); ++i) {
@@ -168,7 +179,7 @@ Json options_json(const BenchOptions& options) {
             {"ring_bytes", options.ring_bytes}};
   if (!shows_sockets(options)) return json;
   json["sockets"] = options.counts;
-  json["window"] = options.window;
+  if (options.question == Question::rate) json["window"] = options.window;
   return json;
 }
 
@@ -178,9 +189,10 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   constexpr std::size_t kGap = 2, kFigure = 9;
   const auto columns = columns_of(options);
   const bool shows_groups = options.groups.size() > 1;
-  std::string titles = fmt::format("{:>10}", "bytes") +
-                       (shows_sockets(options) ? fmt::format("{:>9}", "sockets") : "") +
-                       (shows_groups ? fmt::format("{:>9}", "calls by") : "");
+  std::string titles = fmt::format("{:>10}", "bytes");
+  if (shows_sockets(options)) titles += fmt::format("{:>9}", "sockets");
+  if (options.question == Question::scale) titles += fmt::format("{:>8}", "in use");
+  if (shows_groups) titles += fmt::format("{:>9}", "calls by");
   std::vector<std::size_t> widths;
   for (const std::string& name : result.names) {
     for (const Column& column : columns) {
@@ -193,6 +205,7 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   for (const SizeResult& size : result.sizes) {
     text += fmt::format("{:>10}", size.bytes);
     if (shows_sockets(options)) text += fmt::format("{:>9}", size.sockets);
+    if (options.question == Question::scale) text += fmt::format("{:>8}", size.in_use);
     if (shows_groups) text += fmt::format("{:>9}", to_string(size.group));
     auto width = widths.begin();
     for (std::size_t i = 0; i < result.names.size(); ++i) {

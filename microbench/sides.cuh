@@ -4,11 +4,14 @@
 /// A network (SocketNetwork, TcpNetwork) has these functions. The threads of a group call them together:
 ///   connect(group), accept(group)   a socket, or a negated errno
 ///   wire(socket), wire(socket, silence_ns)   a wire (wire.cuh) over it; with `silence_ns`, its calls end after it
+///   open_set(group)                 a poll set, or a negated errno
+///   watch(group, set, socket, tag)  watches whether the socket can be read: 0, or a negated errno
+///   wait(group, set, events, max)   the number of its sockets that can be read, with their tags in `events`, or a
+///                                   negated errno; 0 at the job's limit
 
 #include "bandwidth.cuh"
-#include "connections.cuh"
-#include "latency.cuh"
 #include "rate.cuh"
+#include "scale.cuh"
 
 namespace bench {
 
@@ -50,12 +53,7 @@ GPUSOCK_FN void connect_and_measure(const Group& group, Network& network, const 
     return;
   }
   auto wire = network.wire(socket);
-  if (group.thread_rank() == 0) {
-    memory.out[0] = job.token;
-    memory.out[1] = index;
-    for (std::uint64_t word = 2; word < kGreetingBytes / sizeof *memory.out; ++word) memory.out[word] = 0;
-  }
-  group.sync();
+  write_greeting(group, job, index, memory);
   if (!all_moved(group, wire.send(group, memory.out, kGreetingBytes), kGreetingBytes, Step::send, memory)) {
     wire.close(group);
     return;
@@ -70,40 +68,25 @@ GPUSOCK_FN void play_connector(const Group& group, Network& network, const Job& 
                                const Memory& memory) {
   if (job.question == Question::connections) {
     dial(group, network, job, memory);
+  } else if (job.question == Question::scale) {
+    ask_by_turns(group, network, job, memory);
   } else {
     connect_and_measure(group, network, job, index, memory);
   }
   if (group.thread_rank() == 0 && memory.account->failed_step != Step::none) break_gate(memory.gate);
 }
 
-/// The answering side of one socket: it answers the first connection that greets it with this round's token. It closes
-/// the others. If none greets it, the account says why it closed the latest one.
+/// The answering side of one socket: it answers the first connection that greets it with this round's token.
 template <class Group, class Network>
 GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& job, const Memory& memory) {
   if (job.question == Question::connections) return answer_calls(group, network, memory);
-  for (;;) {
-    const auto socket = network.accept(group);
-    if (socket < 0) {
-      if (group.thread_rank() == 0 && memory.account->failed_step == Step::none)
-        give_up(*memory.account, Step::accept, socket);
-      return;
-    }
-    auto unknown = network.wire(socket, kSilenceNs);
-    const std::int64_t got = unknown.receive(group, memory.in, kGreetingBytes);
-    const bool whole = got == static_cast<std::int64_t>(kGreetingBytes);
-    const bool greeted = whole && memory.in[0] == job.token && memory.in[1] < job.sockets();
-    const bool sends = greeted && memory.in[1] >= job.sockets_out;
-    group.sync();
-    if (group.thread_rank() == 0) {
-      if (!greeted) give_up(*memory.account, Step::greet, whole ? -EPROTO : got);
-      if (greeted) memory.account->failed_step = Step::none;
-    }
-    if (greeted) {
-      auto wire = network.wire(socket);
-      return play_answerer(group, wire, job, sends, memory);
-    }
-    unknown.close(group);
-  }
+  if (job.question == Question::scale) return answer_ready(group, network, job, memory);
+  const auto socket = accept_greeted(group, network, job, memory);
+  if (socket < 0) return;
+  const bool sends = memory.in[1] >= job.sockets_out;
+  group.sync();
+  auto wire = network.wire(socket);
+  play_answerer(group, wire, job, sends, memory);
 }
 
 }  // namespace bench

@@ -7,7 +7,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 
@@ -41,6 +44,10 @@ class TcpWire {
       if (errno != EAGAIN && errno != EINTR) return -errno;
       if (!spin.turn()) return -reason_of_stop(stop_ns_);
     }
+  }
+  std::int64_t receive_now(const gpusock::ThisThread& group, void* data, std::uint64_t bytes) {
+    const std::int64_t got = read(group, data, bytes);
+    return got >= 0 ? got : errno == EINTR ? -EAGAIN : -errno;
   }
   void end_sending(const gpusock::ThisThread&) { ::shutdown(descriptor_, SHUT_WR); }
   void close(const gpusock::ThisThread&) { ::close(descriptor_); }
@@ -95,6 +102,28 @@ class TcpNetwork {
       if (made >= 0) return ready(made);
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) return -errno;
       if (!wait_for(listener_, POLLIN)) return -reason_of_stop(stop_ns_);
+    }
+  }
+  int open_set(const gpusock::ThisThread&) const {
+    const int set = epoll_create1(EPOLL_CLOEXEC);
+    return set < 0 ? -errno : set;
+  }
+  int watch(const gpusock::ThisThread&, int set, int socket, std::uint64_t tag) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = tag;
+    return epoll_ctl(set, EPOLL_CTL_ADD, socket, &event) == 0 ? 0 : -errno;
+  }
+  /// Spins, as the wires do.
+  int wait(const gpusock::ThisThread&, int set, gpusock::PollEvent* events, int max) const {
+    std::array<epoll_event, 64> ready;
+    Spin spin(~std::uint64_t{0}, &stop_ns_);
+    for (;;) {
+      const int count = epoll_wait(set, ready.data(), std::min(max, static_cast<int>(ready.size())), 0);
+      for (int i = 0; i < count; ++i) events[i].tag = ready[static_cast<std::size_t>(i)].data.u64;
+      if (count > 0) return count;
+      if (count < 0 && errno != EINTR) return -errno;
+      if (!spin.turn()) return -reason_of_stop(stop_ns_);
     }
   }
   TcpWire wire(int socket) const { return {socket, ~std::uint64_t{0}, stop_ns_}; }

@@ -6,12 +6,22 @@
 namespace bench {
 namespace {
 
+/// Closes the sockets that have stayed from round to round, and the epoll of them.
+void close_crowd(const HostCrowd& crowd) {
+  for (const int socket : crowd.open()) ::close(socket);
+  if (crowd.set() >= 0) ::close(crowd.set());
+}
+
 class TcpAnswerer final : public Answerer {
  public:
   explicit TcpAnswerer(const BenchOptions& options)
       : listener_(listen_tcp(gpusock::Endpoint::parse(options.host + ":0,link=tcp"), kBacklog)),
         local_(local_of(listener_.get())) {}
-  ~TcpAnswerer() override { cancel(); }
+  ~TcpAnswerer() override {
+    cancel();
+    answers_.join();
+    close_crowd(answers_.crowd());
+  }
 
   gpusock::Endpoint where() const override { return local_; }
   void start(const Job& job) override {
@@ -32,9 +42,14 @@ class TcpAnswerer final : public Answerer {
 
 class TcpAsker final : public Asker {
  public:
+  explicit TcpAsker(Question question) : many_(question == Question::scale) {}
+  ~TcpAsker() override { close_crowd(questions_.crowd()); }
+
   std::string name() const override { return "raw TCP"; }
   std::string description() const override {
-    return "raw non-blocking TCP sockets (TCP_NODELAY), host threads that spin";
+    const std::string sockets = "raw non-blocking TCP sockets (TCP_NODELAY), ";
+    return sockets +
+           (many_ ? "a host thread on each side; both spin, the answering one on epoll" : "host threads that spin");
   }
   void prepare(const Job& job) override { questions_.prepare(job); }
 
@@ -46,6 +61,7 @@ class TcpAsker final : public Asker {
   }
 
  private:
+  bool many_;
   HostQuestions questions_;
 };
 
@@ -54,6 +70,6 @@ class TcpAsker final : public Asker {
 std::unique_ptr<Answerer> make_tcp_answerer(const BenchOptions& options) {
   return std::make_unique<TcpAnswerer>(options);
 }
-std::unique_ptr<Asker> make_tcp_asker() { return std::make_unique<TcpAsker>(); }
+std::unique_ptr<Asker> make_tcp_asker(Question question) { return std::make_unique<TcpAsker>(question); }
 
 }  // namespace bench

@@ -8,6 +8,6 @@ namespace bench {
 
 /// Listens at the options' host.
 std::unique_ptr<Answerer> make_tcp_answerer(const BenchOptions& options);
-std::unique_ptr<Asker> make_tcp_asker();
+std::unique_ptr<Asker> make_tcp_asker(Question question);
 
 }  // namespace bench

@@ -5,6 +5,7 @@
 ///   send(group, data, bytes)      all bytes; the count or a negated errno
 ///   receive(group, data, bytes)   all bytes; fewer at the end of the stream; or a negated errno
 ///   receive_some(group, data, bytes)  at least one byte; 0 at the end of the stream; or a negated errno
+///   receive_now(group, data, bytes)   as receive_some(), but -EAGAIN if nothing is there
 ///   end_sending(group), close(group)
 
 #include "message.cuh"
@@ -29,6 +30,10 @@ class SocketWire {
   template <class Group>
   GPUSOCK_FN_OF_GROUP std::int64_t receive_some(const Group& group, void* data, std::uint64_t bytes) {
     return net_.recv(group, socket_, data, bytes, 0, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN_OF_GROUP std::int64_t receive_now(const Group& group, void* data, std::uint64_t bytes) {
+    return net_.recv(group, socket_, data, bytes, gpusock::kDontWait, deadline_);
   }
   template <class Group>
   GPUSOCK_FN void end_sending(const Group& group) {
@@ -60,6 +65,18 @@ class SocketNetwork {
   template <class Group>
   GPUSOCK_FN gpusock::Socket accept(const Group& group) const {
     return net_.accept(group, listener_, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN gpusock::PollSet open_set(const Group& group) const {
+    return net_.open_set(group);
+  }
+  template <class Group>
+  GPUSOCK_FN int watch(const Group& group, gpusock::PollSet set, gpusock::Socket socket, std::uint64_t tag) const {
+    return net_.watch(group, set, socket, gpusock::kPollIn, tag);
+  }
+  template <class Group>
+  GPUSOCK_FN int wait(const Group& group, gpusock::PollSet set, gpusock::PollEvent* events, int max) const {
+    return net_.wait(group, set, events, max, deadline_);
   }
   GPUSOCK_FN SocketWire wire(gpusock::Socket socket) const { return {net_, socket, deadline_}; }
   GPUSOCK_FN SocketWire wire(gpusock::Socket socket, std::uint64_t silence_ns) const {

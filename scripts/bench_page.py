@@ -23,14 +23,15 @@ POINTS = (7, 4, 9, 12, 5, 6)
 DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 BINS = 8  # of a histogram's picture, in each octave of time
 
-TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections", "rate": "Round trips a second"}
-P50, P99 = ("p50_ns", "p50 µs", 1e-3), ("p99_ns", "p99 µs", 1e-3)
+TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections", "rate": "Round trips a second", "scale": "Round trip of one group with many sockets"}
+P50, P99, TRIPS = ("p50_ns", "p50 µs", 1e-3), ("p99_ns", "p99 µs", 1e-3), ("round_trips_per_s", "round trips/s", 1)
 # Key in the JSON, title, and by what a figure is multiplied. The ratio is that of the first one.
 FIGURES = {"lat": (P50, P99),
            "bw": (("gigabytes_per_s", "GB/s", 1), ("messages_per_s", "messages/s", 1)),
            "conn": (("connections_per_s", "connections/s", 1), P50, P99),
-           "rate": (("round_trips_per_s", "round trips/s", 1), P50, P99)}
-LESS_IS_BETTER = ("lat",)
+           "rate": (TRIPS, P50, P99),
+           "scale": (P50, P99, TRIPS)}
+LESS_IS_BETTER = ("lat", "scale")
 NO_GNUPLOT = "no pictures: gnuplot is not installed; install the package gnuplot-nox, or run ./run install-deps"
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 960px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
 h1, h2 { line-height: 1.2 } h2 { margin-top: 2em; border-top: 1px solid #ccc; padding-top: 1em }
@@ -60,7 +61,8 @@ class Report:
         if options.get("window", 1) > 1:
             sockets = f", {options['window']} messages of a socket on their way"
         group = "" if self.several_groups or options["between"] == "threads" else f", calls by a {options['group']}"
-        return f"{TITLES[self.kind]} over {options['link']}, between {by}{group}{sockets}"
+        rings = f", rings of {options['ring_bytes']:,} B" if self.kind == "scale" else ""
+        return f"{TITLES[self.kind]} over {options['link']}, between {by}{group}{sockets}{rings}"
 
     def ratios(self, row):
         """Quartiles of gpusock's figure / its rival's, over the rounds in which the rival has one: three numbers, or none."""
@@ -70,12 +72,18 @@ class Report:
             return None
         return statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
 
-    def variant(self, row):
-        """What sets gpusock's figures of this row apart from others of the same size and number of sockets."""
-        return f", a {row['group']}" if self.several_groups else ""
+    def lines(self, row, name):
+        """The lines of a picture on which a contestant's figure of this row is."""
+        group = f", a {row['group']}" if name == "gpusock" and self.several_groups else ""
+        if "in_use" not in row:
+            return [name + group]
+        uses = [", one in use"] * (row["in_use"] == 1) + [", all by turns"] * (row["in_use"] == row["sockets"])
+        return [name + group + use for use in uses]
 
     def label(self, row):
         sockets = f", {row['sockets']:,} socket{'s' if row['sockets'] > 1 else ''}" if "sockets" in row else ""
+        if row.get("sockets", 1) > 1 and "in_use" in row:
+            sockets += ", one in use" if row["in_use"] == 1 else ", all by turns"
         return f"{row['bytes']:,} B{sockets}" + (f", calls by a {row['group']}" if self.several_groups else "")
 
 
@@ -132,12 +140,12 @@ def summary(reports):
 
 
 def figures_of(report):
-    several_sockets = "sockets" in report.rows[0]
-    head = ["bytes"] + (["sockets"] if several_sockets else []) + (["calls by"] if report.several_groups else [])
+    counts = [key for key in ("sockets", "in_use") if key in report.rows[0]]
+    head = ["bytes"] + [key.replace("_", " ") for key in counts] + (["calls by"] if report.several_groups else [])
     head += [f"{name} {unit}" for name, _ in report.contestants for _, unit, _ in report.figures] + [f"ratio to {report.rival}"]
     rows = []
     for row in report.rows:
-        cells = [f"{row['bytes']:,}"] + ([f"{row['sockets']:,}"] if several_sockets else []) + ([html.escape(row["group"])] if report.several_groups else [])
+        cells = [f"{row['bytes']:,}"] + [f"{row[key]:,}" for key in counts] + ([html.escape(row["group"])] if report.several_groups else [])
         cells += [number(row["medians"][name][key] * scale) for name, _ in report.contestants for key, _, scale in report.figures]
         rows.append((*cells, quartiles(report.ratios(row))))
     return table(head, rows)
@@ -157,11 +165,12 @@ def quoted(text):
     return "'" + text.replace("'", "''") + "'"
 
 
-def draw(file, panels, script):
-    """Draws a picture, and returns it as a part of a page: its names are its own, as all pictures of a page share one space of them."""
-    head = (f"set terminal svg size {460 * panels},360 dynamic background rgb 'white' font ',13'\nset output {quoted(str(file))}\n"
-            "set encoding utf8\nset termoption noenhanced\nset grid\nset style data lines\nset tmargin 4\n"
-            f"set key outside top center horizontal maxrows 2 font ',11' samplen 3\nset multiplot layout 1,{panels}\n")
+def draw(file, panels, titles, script):
+    """Draws a picture, and returns it as a part of a page: its names are its own, as all pictures of a page share one space of them. `titles`: of its lines, above each panel."""
+    rows = (len(titles) + 1) // 2 if max(map(len, titles)) < 16 else len(titles)
+    head = (f"set terminal svg size {460 * panels},{310 + 18 * rows} dynamic background rgb 'white' font ',13'\nset output {quoted(str(file))}\n"
+            f"set encoding utf8\nset termoption noenhanced\nset grid\nset style data lines\nset tmargin {1.4 * rows + 1}\n"
+            f"set key outside top center vertical maxrows {rows} font ',11' samplen 3\nset multiplot layout 1,{panels}\n")
     subprocess.run(["gnuplot", "-"], input=head + script + "unset multiplot\n", text=True, check=True)
     svg = file.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg"):]
@@ -205,9 +214,8 @@ def distributions(report, folder):
         for name, _ in report.contestants:
             if name != "gpusock" and name in lines:
                 continue  # the rival's calls are by no group: its first rounds
-            title = name + (report.variant(row) if name == "gpusock" else "")
             if row["histograms"][name]:
-                lines[title] = row["histograms"][name]
+                lines[report.lines(row, name)[0]] = row["histograms"][name]
     if not lines:
         return ""
     # A sample in a thousand may be a thousand times as long as the others: the picture ends before it.
@@ -229,7 +237,7 @@ def distributions(report, folder):
 
     script += f"set ylabel 'share of the samples in 1/{BINS} octave'\n" + plot("histogram") + "\n"
     script += "set yrange [0:1]\nset ylabel 'share of the samples below'\n" + plot("below") + "\n"
-    drawn = draw(folder / f"{report.name}-times.svg", 2, script)
+    drawn = draw(folder / f"{report.name}-times.svg", 2, lines, script)
     what = report.label(first).partition(", calls by")[0]
     return f"<p>Times of {what}, all rounds: histogram, and distribution function.</p>\n{drawn}\n"
 
@@ -246,11 +254,11 @@ def over(report, x, folder):
         for name, _ in report.contestants:
             if name != "gpusock" and row["group"] != report.rows[0]["group"]:
                 continue  # the rival's calls are by no group
-            title = name + (report.variant(row) if name == "gpusock" else "")
-            lines.setdefault(title, []).append((row[x], row["medians"][name][key] * scale))
+            for title in report.lines(row, name):
+                lines.setdefault(title, []).append((row[x], row["medians"][name][key] * scale))
         found = report.ratios(row)
-        if found:
-            ratios.setdefault(f"gpusock{report.variant(row)}", []).append((row[x], found[1], found[0], found[2]))
+        for title in report.lines(row, "gpusock") if found else []:
+            ratios.setdefault(title, []).append((row[x], found[1], found[0], found[2]))
     script = "set logscale x 2\nset xtics rotate by -30\n" + ("set xlabel 'bytes of a message'\nset format x '%.0b %B'\n" if x == "bytes" else "set xlabel 'sockets'\n")
     for kind, data in (("line", lines), ("ratio", ratios)):
         for index, points in enumerate(data.values()):
@@ -263,7 +271,7 @@ def over(report, x, folder):
                    "plot 1 with lines lw 1 lc rgb '#8a8a8a' notitle, "
                    + ", ".join(f"$ratio{index} using 1:2:3:4 with yerrorlines {style(index)} title {quoted(title)}" for index, title in enumerate(ratios)) + "\n")
     what, name = ("the size of a message", "sizes") if x == "bytes" else ("the number of sockets", "sockets")
-    drawn = draw(folder / f"{report.name}-{name}.svg", 2, script)
+    drawn = draw(folder / f"{report.name}-{name}.svg", 2, lines, script)
     return f"<p>Over {what}: medians of the rounds, and the ratio to {html.escape(report.rival)} with its quartiles.</p>\n{drawn}\n"
 
 

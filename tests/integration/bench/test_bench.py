@@ -217,6 +217,27 @@ class Bench(unittest.TestCase):
                 rows = [line.split()[:2] for line in table.splitlines()[-len(report["sizes"]):]]
                 self.assertEqual(rows, [[str(row["bytes"]), str(row["sockets"])] for row in report["sizes"]])
 
+    def test_round_trips_of_one_group_with_many_sockets_of_which_one_or_all_are_in_use(self):
+        for link, between, more in (("tcp", "kernels", ("--group", "thread")), ("p2p", "threads", ()), ("p2p", "kernels", ("--group", "warp", "--size", "8,5000"))):
+            with self.subTest(link=link, between=between):
+                report, table = self.measure("scale", "--link", link, "--between", between, "--sockets", "1,40", "--iterations", "50", "--repeat", "2", *more)
+                sizes = [8, 5000] if "8,5000" in more else [64]
+                self.expect_report(report, "scale", link, [size for size in sizes for _ in range(3)], 2, 50, ["raw TCP"])
+                self.assertEqual([(row["sockets"], row["in_use"]) for row in report["sizes"]], [(1, 1), (40, 1), (40, 40)] * len(sizes))
+                self.assertGreater(report["sizes"][0]["medians"]["gpusock"]["round_trips_per_s"], 0)
+                self.assertEqual((report["options"]["sockets"], report["options"]["ring_bytes"]), ([1, 40], 4096))
+                self.assertIn("1, 40 exist, of one group on each side; rings of 4096 bytes", table)
+                rows = [line.split()[:3] for line in table.splitlines()[-len(report["sizes"]):]]
+                self.assertEqual(rows, [[str(row[key]) for key in ("bytes", "sockets", "in_use")] for row in report["sizes"]])
+
+    def test_the_soft_limit_of_open_files_is_raised_and_a_hard_one_is_named(self):
+        for limit, status in (("-Sn", 0), ("-n", 1)):
+            done = subprocess.run(["bash", "-c", f"ulimit {limit} 100; exec \"$@\"", "_", self.program, "scale", "--link", "tcp", "--sockets", "40", "--iterations", "2",
+                                   "--repeat", "1", *PLAINLY], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual(done.returncode, status, done.stderr)
+            if status != 0:
+                self.assertIn("--sockets 40 takes 288 open files, and this process may have 100: raise the hard limit (as root: ulimit -Hn 288), or take fewer sockets", done.stderr)
+
     def test_latencies_of_all_groups_stand_side_by_side(self):
         done, table = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--size", "8,64", "--between", "kernels")
         self.expect_report(done, "lat", "p2p", [8, 8, 8, 64, 64, 64], repeat=1, messages=2)
@@ -237,7 +258,7 @@ class Bench(unittest.TestCase):
         self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("thread", 1))
 
     def test_help_succeeds(self):
-        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"], ["conn", "--help"], ["rate", "--help"], ["serve", "--help"]):
+        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"], ["conn", "--help"], ["rate", "--help"], ["scale", "--help"], ["serve", "--help"]):
             done = self.run_bench(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertIn("--help", done.stdout)
@@ -259,7 +280,8 @@ class Bench(unittest.TestCase):
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--at", "127.0.0.2"],
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--answer-gpu", "1"],
                           ["rate", "--link", "tcp", "--to", "127.0.0.1:1"], ["rate", "--link", "tcp", "--size", "7"], ["rate", "--link", "tcp", "--sockets", "4,129"],
-                          ["rate", "--link", "tcp", "--window", "2", "--size", "64K"], ["rate", "--link", "tcp", "--window", "2", "--size", "4K", "--ring-bytes", "4K"],
+                          ["scale", "--link", "tcp", "--to", "127.0.0.1:1"], ["scale", "--link", "tcp", "--sockets", "4097"], ["scale", "--link", "tcp", "--window", "2"],
+                          ["scale", "--link", "tcp", "--ring-bytes", "1M"], ["rate", "--link", "tcp", "--window", "2", "--size", "64K"], ["rate", "--link", "tcp", "--window", "2", "--size", "4K", "--ring-bytes", "4K"],
                           ["serve", "--at", "no:where"], ["serve", "--link", "tcp"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
             with self.subTest(arguments=arguments):
@@ -321,7 +343,7 @@ class Page(Bench):
         """The JSON files of a few short runs."""
         files = []
         for name, *arguments in (("lat-groups", "lat", "--link", "p2p", "--commit", "<of & this>"), ("bw", "bw", "--link", "tcp", "--size", "64,1K", *PLAINLY),
-                                 ("rate", "rate", "--link", "tcp", "--sockets", "1,2", "--window", "2", *PLAINLY), ("conn", "conn", "--link", "tcp", *PLAINLY)):
+                                 ("rate", "rate", "--link", "tcp", "--sockets", "1,2", "--window", "2", *PLAINLY), ("scale", "scale", "--link", "p2p", "--sockets", "1,3", "--group", "all"), ("conn", "conn", "--link", "tcp", *PLAINLY)):
             files.append(self.folder / f"{name}.json")
             done = self.run_bench(*arguments, "--iterations", "3", "--repeat", "2", "--json", files[-1])
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -349,14 +371,14 @@ class Page(Bench):
         done = self.make(self.folder / "page", *files)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         pictures = sorted(path.name for path in (self.folder / "page").glob("*.svg"))
-        self.assertEqual(pictures, ["bw-sizes.svg", "conn-times.svg", "lat-groups-times.svg", "rate-sockets.svg", "rate-times.svg"])
+        self.assertEqual(pictures, ["bw-sizes.svg", "conn-times.svg", "lat-groups-times.svg", "rate-sockets.svg", "rate-times.svg", "scale-sockets.svg", "scale-times.svg"])
         markup = Markup((self.folder / "page/index.html").read_text(encoding="utf-8"))
         self.assertEqual(markup.pictures, len(pictures))
         self.assertEqual(len(markup.names), len(set(markup.names)))
         self.assertNotEqual(markup.refers, [])
         for where in markup.refers:
             self.assertIn(where.removeprefix("#"), markup.names)
-        for line in ("gpusock, a thread", "gpusock, a warp", "gpusock, a block", "raw lines", "raw TCP"):
+        for line in ("gpusock, a thread", "gpusock, a warp", "gpusock, a block", "raw lines", "raw TCP", "gpusock, a warp, one in use", "raw TCP, all by turns"):
             self.assertIn(line, [text for texts in markup.texts.values() for text in texts])
         self.expect_tables(markup, files)
 

@@ -1,6 +1,6 @@
 // Promises of a contestant of two halves: if a round fails, its error tells what failed on both sides.
 #include "microbench/contestant.hpp"
-#include "microbench/sides.cuh"
+#include "microbench/scale.cuh"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -95,11 +95,6 @@ class Visitors {
       std::copy(visit.words.begin(), visit.words.end(), data);
       return std::exchange(visit.result, 0);
     }
-    std::int64_t receive_some(const gpusock::ThisThread& group, void* data, std::uint64_t bytes) {
-      return receive(group, static_cast<std::uint64_t*>(data), bytes);
-    }
-    std::int64_t send(const gpusock::ThisThread&, const void*, std::uint64_t) { return 0; }
-    void end_sending(const gpusock::ThisThread&) {}
     void close(const gpusock::ThisThread&) {}
 
     struct Visit {
@@ -115,7 +110,6 @@ class Visitors {
     visits_.pop_front();
     return wire;
   }
-  Wire wire(int) { return {{0}}; }  // the stream of the connection that has greeted ends at once
 
  private:
   std::deque<Wire::Visit> visits_;
@@ -128,7 +122,7 @@ Account account_after(std::deque<Visitors::Wire::Visit> visits) {
   std::array<std::uint64_t, 8> out{}, in{};
   Account account;
   Visitors network(std::move(visits));
-  play_acceptor(gpusock::this_thread(), network, job, {out.data(), in.data(), nullptr, &account});
+  accept_greeted(gpusock::this_thread(), network, job, {out.data(), in.data(), nullptr, &account});
   return account;
 }
 
