@@ -28,7 +28,7 @@ usual_runs() {
   local sizes=64,256,1K,4K,16K,64K,256K,1M
   printf '%s\n' 'lat tcp threads --size 64' 'lat tcp kernels --size 64' 'lat p2p kernels --size 64' \
     "bw tcp kernels --size $sizes" "bw p2p kernels --size $sizes" 'conn tcp kernels' 'conn p2p kernels' \
-    'rate tcp kernels' 'rate p2p kernels' 'scale tcp kernels' 'scale p2p kernels'
+    'rate tcp kernels' 'rate p2p kernels' 'scale tcp kernels --repeat 7' 'scale p2p kernels --repeat 7'
 }
 
 # Sets files to the JSON of all runs.

@@ -23,7 +23,7 @@ POINTS = (7, 4, 9, 12, 5, 6)
 DASHES = ("1", "(9,4)", "(3,3)", "(10,3,3,3)")
 BINS = 8  # of a histogram's picture, in each octave of time
 
-TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections", "rate": "Round trips a second", "scale": "Round trip of one group with many sockets"}
+TITLES = {"lat": "Round trip", "bw": "Bandwidth", "conn": "Connections", "rate": "Round trips a second", "scale": "Round trip while many sockets exist"}
 P50, P99, TRIPS = ("p50_ns", "p50 µs", 1e-3), ("p99_ns", "p99 µs", 1e-3), ("round_trips_per_s", "round trips/s", 1)
 # Key in the JSON, title, and by what a figure is multiplied. The ratio is that of the first one.
 FIGURES = {"lat": (P50, P99),
@@ -61,8 +61,7 @@ class Report:
         if options.get("window", 1) > 1:
             sockets = f", {options['window']} messages of a socket on their way"
         group = "" if self.several_groups or options["between"] == "threads" else f", calls by a {options['group']}"
-        rings = f", rings of {options['ring_bytes']:,} B" if self.kind == "scale" else ""
-        return f"{TITLES[self.kind]} over {options['link']}, between {by}{group}{sockets}{rings}"
+        return f"{TITLES[self.kind]} over {options['link']}, between {by}{group}{sockets}"
 
     def ratios(self, row):
         """Quartiles of gpusock's figure / its rival's, over the rounds in which the rival has one: three numbers, or none."""
@@ -71,6 +70,13 @@ class Report:
         if not found:
             return None
         return statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+
+    def outer_rows(self):
+        """The rows of the first and the last size and number of sockets."""
+        def place(row):
+            return row["bytes"], row.get("sockets")
+
+        return [row for row in self.rows if place(row) in (place(self.rows[0]), place(self.rows[-1]))]
 
     def lines(self, row, name):
         """The lines of a picture on which a contestant's figure of this row is."""
@@ -111,19 +117,18 @@ def facts(reports):
         return html.escape(" · ".join(dict.fromkeys(str(value) for value in values if str(value) != "")))
 
     of = [report.json for report in reports]
-    dates, loads = sorted(each["date"] for each in of), sorted(each["machine"]["load_before"] for each in of)
+    dates, first = sorted(each["date"] for each in of), min(of, key=lambda each: each["date"])["machine"]
     rows = [("commit", all_of(each["commit"] for each in of)),
-            ("measured", all_of(dates[:1] + dates[-1:])),
+            ("measured", html.escape(dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}")),
             ("device", all_of(f"CPU device ({each['device']['name']}); these are not a GPU's figures" if each["device"]["kind"] == "cpu" else each["device"]["name"] for each in of)),
             ("processor", all_of(f"{each['machine']['cpu_model']}, {each['machine']['cores']} cores" for each in of)),
             ("system", all_of(each["machine"]["kernel"] for each in of)),
             ("compiler", all_of(each["machine"]["compiler"] for each in of)),
             ("answering side", all_of(each["server"] for each in of) or "in the same process"),
-            ("load before", f"{loads[0]:.2f}" if loads[0] == loads[-1] else f"{loads[0]:.2f} to {loads[-1]:.2f}")]
+            ("load before", f"{first['load_before']:.2f}")]
     text = "<table class=facts>\n" + "\n".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows) + "\n</table>"
-    busy = [report.title() for report in reports if report.json["machine"]["load_before"] >= report.json["machine"]["cores"] / 2]
-    if busy:
-        text += f"\n<p class=warning>The machine was busy before {len(busy)} of {len(reports)} runs: on an idle one the figures are better. The runs themselves count as load of those after them.</p>"
+    if first["load_before"] >= first["cores"] / 2:
+        text += "\n<p class=warning>The machine was busy before: on an idle one the figures are better, and steadier.</p>"
     return text
 
 
@@ -131,7 +136,7 @@ def summary(reports):
     rows = []
     for report in reports:
         key, unit, scale = report.figures[0]
-        for row in report.rows if report.several_groups or "sockets" in report.rows[0] else report.rows[:1]:
+        for row in report.outer_rows():
             medians = row["medians"]
             rows.append((html.escape(f"{report.title()}, {report.label(row)}"), f"{number(medians['gpusock'][key] * scale)} {unit}",
                          f"{number(medians[report.rival][key] * scale)} {unit} <span class=note>{html.escape(report.rival)}</span>",
@@ -278,9 +283,10 @@ def over(report, x, folder):
 def section(report, folder, draws):
     what = "".join(f"<li><b>{html.escape(name)}</b>: {html.escape(text)}</li>" for name, text in report.contestants)
     options = report.options
+    rings = f"Rings have {options['ring_bytes']:,} bytes. " if options["ring_bytes"] else ""
     until = f"{options['duration_s']} s" if options["duration_s"] else f"{options['iterations']} messages of each socket"
     pictures = distributions(report, folder) + over(report, "bytes", folder) + over(report, "sockets", folder) if draws else ""
-    return (f"<h2>{html.escape(report.title())}</h2>\n<ul>{what}</ul>\n<p class=note>{options['repeat']} rounds of {until} each, in turn. Figures are medians over the rounds; a ratio "
+    return (f"<h2>{html.escape(report.title())}</h2>\n<ul>{what}</ul>\n<p class=note>{rings}{options['repeat']} rounds of {until} each, in turn. Figures are medians over the rounds; a ratio "
             f"is gpusock / {html.escape(report.rival)}, the median over the rounds, with its quartiles.</p>\n{pictures}{figures_of(report)}\n")
 
 
@@ -288,7 +294,7 @@ def page(reports, folder, draws):
     body = [f"<h1>gpusock-bench</h1>\n{facts(reports)}\n"]
     if not draws:
         body.append(f"<p class=warning>{NO_GNUPLOT[0].upper()}{html.escape(NO_GNUPLOT[1:])}.</p>\n")
-    body.append(f"<h2>All runs</h2>\n<p>Each beside a raw program that does the same work without gpusock, in the same run, round by round.</p>\n{summary(reports)}\n")
+    body.append(f"<h2>All runs</h2>\n<p>Each beside a raw program that does the same work without gpusock, in the same run, round by round. Of several sizes or numbers of sockets, the first and the last one.</p>\n{summary(reports)}\n")
     body += [section(report, folder, draws) for report in reports]
     return f"<!DOCTYPE html>\n<html lang=en>\n<head><meta charset=utf-8><title>gpusock-bench</title>\n<style>{STYLE}</style></head>\n<body>\n{''.join(body)}</body>\n</html>\n"
 

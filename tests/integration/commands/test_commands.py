@@ -29,7 +29,7 @@ done
 # What gpusock-bench would measure.
 MEASURED = {"benchmark": "lat", "date": "2026-01-02T03:04:05Z", "commit": "0", "device": {"kind": "cpu", "name": "Imaginary"}, "server": "",
             "machine": {"cpu_model": "Imaginary", "cores": 2, "kernel": "Linux", "compiler": "g++", "load_before": 0},
-            "options": {"link": "tcp", "between": "kernels", "group": "thread", "sockets": 1, "duration_s": 0.05, "iterations": 0, "repeat": 1},
+            "options": {"link": "tcp", "between": "kernels", "group": "thread", "sockets": 1, "ring_bytes": 0, "duration_s": 0.05, "iterations": 0, "repeat": 1},
             "contestants": [{"name": name, "description": name} for name in ("gpusock", "raw TCP")],
             "sizes": [{"bytes": 64, "group": "thread", **{
                 "medians": {name: {"p50_ns": 9, "p99_ns": 9} for name in ("gpusock", "raw TCP")}, "histograms": {name: [[9, 1]] for name in ("gpusock", "raw TCP")},
