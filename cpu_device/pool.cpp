@@ -166,6 +166,11 @@ void Pool::block_waits() {
   // Sequentially consistent with enqueue(): either that sees the free processor, or this sees what is pending.
   waiting_.fetch_add(1, std::memory_order_relaxed);
   busy_.fetch_sub(1, std::memory_order_seq_cst);
+  call_workers();
+}
+
+/// Calls workers for what is pending.
+void Pool::call_workers() {
   if (runnable_count_.load(std::memory_order_seq_cst) == 0) return;
   Lock lock(mutex_);
   dispatch(lock, 0);
@@ -240,7 +245,7 @@ void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   } while (index < launch.blocks);
   in_blocks_.fetch_sub(1, std::memory_order_relaxed);
   resident_.fetch_sub(1, std::memory_order_relaxed);
-  end_blocks(launch, count);
+  end_blocks(launch, count, true);
 }
 
 /// The fault that synchronize() throws for `failure`. If there is no memory for its text, a fault that says so.
@@ -263,15 +268,16 @@ void Pool::report(Launch& launch, const BlockFailure& failure) {
     launch.failed.store(true, std::memory_order_relaxed);  // the grid's other blocks need not stop at once
     taken = launch.next.exchange(launch.blocks, std::memory_order_relaxed);
   }
-  if (taken < launch.blocks) end_blocks(launch, launch.blocks - taken);
+  if (taken < launch.blocks) end_blocks(launch, launch.blocks - taken, false);
 }
 
-void Pool::end_blocks(Launch& launch, std::uint64_t count) {
+/// `takes_next`: the calling worker takes a block of the stream's next launch, if this one has ended.
+void Pool::end_blocks(Launch& launch, std::uint64_t count, bool takes_next) {
   // Each block's writes are visible to the thread that ends the launch and, by the mutex, to threads that wait for it.
-  if (launch.ended.fetch_add(count, std::memory_order_acq_rel) + count == launch.blocks) end_launch(launch);
+  if (launch.ended.fetch_add(count, std::memory_order_acq_rel) + count == launch.blocks) end_launch(launch, takes_next);
 }
 
-void Pool::end_launch(Launch& launch) {
+void Pool::end_launch(Launch& launch, bool takes_next) {
   launch.body = nullptr;                                  // destroys what it holds before synchronize() returns
   std::list<std::shared_ptr<Launch>> dropped, forgotten;  // destroyed after the mutex is released
   Lock lock(mutex_);
@@ -285,7 +291,7 @@ void Pool::end_launch(Launch& launch) {
   if (stream.unended == 0) stream.ended.notify_all();
   if (!launches.empty()) {
     start(lock, launches.front());
-    dispatch(lock, 0, 1);  // this worker takes the first block
+    dispatch(lock, 0, takes_next ? 1 : 0);
   }
   lock.unlock();
 }

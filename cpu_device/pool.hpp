@@ -83,6 +83,8 @@ class Seats {
   Seat& take() noexcept;
   void give_back(Seat*& taken) noexcept;  ///< `taken`: the link to it in the list of taken ones
   Seat*& taken() noexcept { return taken_; }
+  /// True if each taken seat's block waits, or may be spinning. Then there is room for another one.
+  bool all_wait() const noexcept;
   void trim() noexcept;
 
  private:
@@ -141,13 +143,14 @@ class Pool {
   void run_blocks(Block& block, Launch& launch, std::uint64_t index);
   KernelFault fault_of(const Launch& launch, const BlockFailure& failure) const;
   void report(Launch& launch, const BlockFailure& failure);
-  void end_blocks(Launch& launch, std::uint64_t count);
-  void end_launch(Launch& launch);
+  void end_blocks(Launch& launch, std::uint64_t count, bool takes_next);
+  void end_launch(Launch& launch, bool takes_next);
   void drop(Lock& lock, StreamState& stream, std::list<std::shared_ptr<Launch>>& dropped);
   void start(Lock& lock, std::shared_ptr<Launch> launch);
   void pop_runnable(Lock& lock);
   std::uint64_t dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
   void prepare(Lock& lock);
+  void call_workers();
   void start_worker(Lock& lock);
   bool try_start_worker(Lock& lock) noexcept;
   std::uint64_t pending(Lock& lock) const;

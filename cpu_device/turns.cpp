@@ -27,6 +27,13 @@ void Seats::give_back(Seat*& taken) noexcept {
   seat.next = std::exchange(free_, &seat);
 }
 
+bool Seats::all_wait() const noexcept {
+  for (const Seat* seat = taken_; seat != nullptr; seat = seat->next) {
+    if (seat->block.waited_ns() < kYieldAfterNs && !seat->block.may_spin()) return false;
+  }
+  return true;
+}
+
 void Seats::trim() noexcept {
   for (Seat* seat = free_; seat != nullptr; seat = seat->next) seat->block.trim();
 }
@@ -41,7 +48,7 @@ bool Pool::take_sharing_block(std::shared_ptr<Launch>& launch, std::uint64_t& in
 
 /// Runs a block, and further ones while it waits, until all of them have ended.
 void Pool::run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint64_t index) {
-  bool waiting = false;
+  bool waiting = false, takes_next = false;
   const auto note_waiting = [&](bool waits) {
     if (waits == std::exchange(waiting, waits)) return;
     if (waits) {
@@ -61,7 +68,8 @@ void Pool::run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint6
     resident_.fetch_sub(1, std::memory_order_relaxed);      // relaxed, as in run_blocks()
     seats.give_back(seat);
     if (seats.taken() == nullptr) in_blocks_.fetch_sub(1, std::memory_order_relaxed);
-    end_blocks(*its_launch, 1);
+    takes_next = seats.all_wait();
+    end_blocks(*its_launch, 1, takes_next);
   };
   const auto begin = [&] {
     Seat& seat = seats.take();
@@ -72,21 +80,19 @@ void Pool::run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint6
   begin();
   while (seats.taken() != nullptr) {
     std::uint64_t waited_ns = std::numeric_limits<std::uint64_t>::max();
-    bool has_room = true;  // each block waits, or may be spinning
     for (Seat** seat = &seats.taken(); *seat != nullptr;) {
       if ((*seat)->block.resume()) {
         end(*seat);
         waited_ns = 0;
       } else {
-        const Block& block = (*seat)->block;
-        waited_ns = std::min(waited_ns, block.waited_ns());
-        has_room = has_room && (block.waited_ns() >= kYieldAfterNs || block.may_spin());
+        waited_ns = std::min(waited_ns, (*seat)->block.waited_ns());
         seat = &(*seat)->next;
       }
     }
     if (seats.taken() == nullptr) break;
     const bool waits = waited_ns >= kYieldAfterNs;
-    const bool adds = has_room && seats.ensure_free() && take_sharing_block(launch, index);
+    const bool adds = seats.all_wait() && seats.ensure_free() && take_sharing_block(launch, index);
+    if (std::exchange(takes_next, false) && !adds) call_workers();
     note_waiting(waits && !adds);
     if (adds) {
       begin();
