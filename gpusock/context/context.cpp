@@ -310,12 +310,12 @@ void free_device(Context& context, void* memory) noexcept {
 
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
   context.impl().begin_call();
-  context.impl().device.copy_in(to, from, bytes);
+  if (bytes != 0) context.impl().device.copy_in(to, from, bytes);  // an empty span may have no address
 }
 
 void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes) {
   context.impl().begin_call();
-  context.impl().device.copy_out(to, from, bytes);
+  if (bytes != 0) context.impl().device.copy_out(to, from, bytes);
 }
 
 void* allocate_mapped(Context& context, std::size_t bytes) {
