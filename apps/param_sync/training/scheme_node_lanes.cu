@@ -102,7 +102,7 @@ void SchemeNode::await_residents() {
     const std::lock_guard lock(saying);
     if (std::exchange(last_said, true)) throw Interrupted();  // request_stop() has said the last word
     end_watch(ending[0]);
-    gpusock::launch(context, {.stream = &compute}, leave, state());
+    gpusock::launch(context, model.shape(1), leave, state());
     compute.synchronize();
   }
   watching.synchronize();

@@ -20,7 +20,7 @@ void SchemeNode::launch_step(std::uint64_t step) {
   std::uint64_t* next_mark = marks_of(step);
   const bool traced = next_mark != nullptr;
   const auto mark = [&] {
-    if (traced) gpusock::launch(context, {.stream = &compute}, mark_time, next_mark++);
+    if (traced) gpusock::launch(context, model.shape(1), mark_time, next_mark++);
   };
   model.gather(samples, plan.batch, activations);
   mark();
@@ -56,8 +56,7 @@ void SchemeNode::launch_step(std::uint64_t step) {
     mark();
   }
   if (!config.overlap) {
-    gpusock::launch(context, {.stream = &compute}, hand_over_all, node, computed.data(),
-                    static_cast<int>(computed.size()));
+    gpusock::launch(context, model.shape(1), hand_over_all, node, computed.data(), static_cast<int>(computed.size()));
   }
   launch_factors(step, mark);
 }
@@ -65,7 +64,7 @@ void SchemeNode::launch_step(std::uint64_t step) {
 /// Hands over this node's numbers, and waits for those of all nodes. The lanes have sent those of the step before: this
 /// node has waited for them.
 void SchemeNode::share(int exchange_of_numbers, std::uint64_t step) {
-  gpusock::launch(context, {.stream = &compute}, hand_over_one, state(), exchange_of_numbers);
+  gpusock::launch(context, model.shape(1), hand_over_one, state(), exchange_of_numbers);
   gpusock::launch(context, model.shape(1), wait_for_exchange, state(), exchange_of_numbers, clock_of(step) + 1,
                   memory.step_waited_ns.data() + step);
 }
