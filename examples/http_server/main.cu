@@ -22,10 +22,15 @@ namespace {
 using gpusock::Endpoint;
 
 constexpr int kBacklog = 512;
+#if defined(GPUSOCK_DEVICE_CPU)
+constexpr unsigned kThreads = 1;  // threads of a block share one processor
+#else
+constexpr unsigned kThreads = 32;
+#endif
 
 struct Settings {
   std::string where;
-  unsigned blocks = 2, threads = 32, connections = 128, cohort = 16, delay_us = 100, timeout_ms = 10'000,
+  unsigned blocks = 2, threads = kThreads, connections = 128, cohort = 16, delay_us = 100, timeout_ms = 10'000,
            displace_ms = 1'000;
   std::string when_full = "refuse";
   std::uint64_t body_bytes_max = 1 << 20;
@@ -117,7 +122,7 @@ int main(int argc, char** argv) {
   Settings settings;
   arguments.positional("ENDPOINT", settings.where, "host:port; port 0 picks one");
   arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
-  arguments.number("--threads", settings.threads, "threads in a block", 1, http::kThreadsMax);
+  arguments.number("--threads", settings.threads, "threads in a block; on the CPU device one is the fastest", 1, http::kThreadsMax);
   arguments.number("--connections", settings.connections, "connections served at the same time; see --when-full", 1,
                    2048);
   arguments.choice("--when-full", settings.when_full, {"refuse", "wait"},

@@ -37,7 +37,9 @@ class Server(AnyServer):
     program = ""
 
     def __init__(self, *options, endpoint="127.0.0.1:0"):
-        super().__init__(self.program, endpoint, *options, stderr=subprocess.PIPE)
+        # As on a GPU. The CPU device has one by default: a class of its own tests that.
+        threads = () if "--threads" in options else ("--threads", "32")
+        super().__init__(self.program, endpoint, *threads, *options, stderr=subprocess.PIPE)
 
     def stop(self, which=signal.SIGTERM):
         """Ends it; (status, what it printed since, its errors)."""
@@ -178,6 +180,10 @@ class Curl(WithServer):
         self.assertGreaterEqual(page["requests"], page["cohorts"])
         self.assertGreaterEqual(page["cohorts"], 1)
         self.assertEqual(sum(page["sizes"].values()), page["cohorts"])
+
+
+class CurlWithBlocksOfOneThread(Curl):
+    options = ("--threads", "1")
 
 
 class RawSockets(WithServer):
