@@ -263,7 +263,7 @@ void Block::yield() {
   resume_next(*thread.carrier);
 }
 
-void Block::relax(std::uint64_t waited_ns) {
+void Block::relax(std::uint64_t waited_ns, const Bell* bell) {
   if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
   ++cycle_turns_;
   ++idle_turns_;
@@ -278,7 +278,9 @@ void Block::relax(std::uint64_t waited_ns) {
       give_way(cycle_ns);
     } else {
       note_waiting(cycle_ns);
-      back_off(cycle_ns, waiting_ ? pool().waiting_per_processor() : 0);
+      const bool alone = ready_.empty();  // else others wait for something else
+      if (bell == nullptr || !alone || !sleep_until_rung(*bell, cycle_ns))
+        back_off(cycle_ns, waiting_ ? pool().waiting_per_processor() : 0);
     }
   }
   if (!has_unstarted() && ready_.empty()) return;

@@ -97,7 +97,7 @@ class Block {
   void hand_result(unsigned mask, const void* result, std::size_t bytes);
   std::uint64_t switches() const { return switches_; }
   void yield();
-  void relax(std::uint64_t waited_ns);
+  void relax(std::uint64_t waited_ns, const Bell* bell = nullptr);
   void nanosleep(std::uint64_t duration_ns);
   Thread& current() { return *current_; }
 

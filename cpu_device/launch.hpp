@@ -3,6 +3,7 @@
 
 #include "cpu_device/detail/vector_types.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -106,6 +107,18 @@ std::int64_t running_block() noexcept;
 /// sched_yield(), then it sleeps 20 to 500 us (longer if many blocks wait). In a kernel, relax() does not return if the
 /// grid has failed: hold no lock.
 void relax(std::uint64_t waited_ns) noexcept;
+
+/// Two words by which waiting threads sleep until something has happened. Who makes it happen adds 1 to `rung` after
+/// it. Then, if `sleepers` is not 0, it wakes all that wait for `rung` (futex(2)). Both accesses are seq_cst.
+struct Bell {
+  std::atomic<std::uint32_t>* rung;
+  std::atomic<std::uint32_t>* sleepers;
+};
+
+/// The same, for a wait that ends only after this bell was rung. If it was not rung for some milliseconds, the OS
+/// thread sleeps until it is, but for a tenth of the time waited so far, and 20 ms, at most. Not where several threads
+/// of a block wait, or several blocks share the OS thread.
+void relax(std::uint64_t waited_ns, const Bell& bell) noexcept;
 
 /// Something that a thread has begun and end() must end if the thread's block is abandoned: no destructors run then.
 struct Unfinished {

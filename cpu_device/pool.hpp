@@ -197,6 +197,7 @@ std::uint64_t clock_ns() noexcept;
 inline constexpr std::uint64_t kYieldAfterNs = 5'000;
 /// One turn of a wait that has lasted `waited_ns`, while on each processor `waiting_per_processor` blocks wait.
 void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept;
+bool sleep_until_rung(const Bell& bell, std::uint64_t waited_ns) noexcept;
 
 /// DeviceShape::leaders_make_calls.
 bool leaders_make_calls() noexcept;

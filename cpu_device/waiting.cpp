@@ -1,12 +1,16 @@
 #include "cpu_device/launch.hpp"
 #include "cpu_device/pool.hpp"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace cpu_device {
@@ -19,6 +23,13 @@ constexpr std::uint64_t kPauseAfterNs = 1'000;
 constexpr std::uint64_t kSleepMinNs = 20'000;
 constexpr std::uint64_t kSleepMaxNs = 500'000;
 constexpr std::uint64_t kWakeNs = 20'000;  // twice the processor time of a wake-up, on virtual machines too
+constexpr std::uint64_t kBellAfterNs = 5'000'000;
+constexpr std::uint64_t kBellMaxNs = 20'000'000;
+
+/// The bell that this OS thread waits for, and how often it had been rung before the waiting thread last looked at what
+/// it waits for.
+constinit thread_local const std::atomic<std::uint32_t>* t_rung = nullptr;
+constinit thread_local std::uint32_t t_times_rung = 0;
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -28,9 +39,12 @@ void pause() noexcept {
 #endif
 }
 
+timespec timespec_of(std::uint64_t duration_ns) noexcept {
+  return {static_cast<time_t>(duration_ns / 1'000'000'000), static_cast<long>(duration_ns % 1'000'000'000)};
+}
+
 void sleep_ns(std::uint64_t duration_ns) noexcept {
-  const timespec duration{static_cast<time_t>(duration_ns / 1'000'000'000),
-                          static_cast<long>(duration_ns % 1'000'000'000)};
+  const timespec duration = timespec_of(duration_ns);
   clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, nullptr);
 }
 
@@ -52,6 +66,20 @@ void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noex
     return;
   }
   sleep_ns(std::clamp(waited_ns / 10, kSleepMinNs, std::max(kSleepMaxNs, waiting_per_processor * kWakeNs)));
+}
+
+/// Sleeps until the bell is rung, if it was not since the turn before. Else returns false. The thread looks at what it
+/// waits for between two turns. So if that comes, either the look finds it, or `rung` has changed and ends the sleep:
+/// the kernel compares it after this thread counts as a sleeper.
+bool sleep_until_rung(const Bell& bell, std::uint64_t waited_ns) noexcept {
+  const std::uint32_t times = bell.rung->load(std::memory_order_acquire);
+  if (std::exchange(t_rung, bell.rung) != bell.rung || times != std::exchange(t_times_rung, times)) return false;
+  if (waited_ns < kBellAfterNs) return false;
+  const timespec most = timespec_of(std::min(waited_ns / 10, kBellMaxNs));
+  bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, bell.rung, FUTEX_WAIT_PRIVATE, times, &most, nullptr, 0);
+  bell.sleepers->fetch_sub(1, std::memory_order_relaxed);
+  return true;
 }
 
 void yield() noexcept {
@@ -80,6 +108,14 @@ void relax(std::uint64_t waited_ns) noexcept {
   if (detail::t_running) {
     detail::t_running->relax(waited_ns);
   } else {
+    detail::back_off(waited_ns, 0);
+  }
+}
+
+void relax(std::uint64_t waited_ns, const Bell& bell) noexcept {
+  if (detail::t_running) {
+    detail::t_running->relax(waited_ns, &bell);
+  } else if (!detail::sleep_until_rung(bell, waited_ns)) {
     detail::back_off(waited_ns, 0);
   }
 }

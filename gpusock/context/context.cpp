@@ -138,8 +138,13 @@ void Context::Impl::make_net() {
     };
   }
   hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
-    if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
-    impl_of(self).device.relax(waited_ns);
+    Impl& impl = impl_of(self);
+    if (proxy_matters) impl.engine.assist(now_ns, waited_ns);
+    if (proxy::News* const news = proxy_matters ? impl.engine.news() : nullptr) {
+      impl.device.relax_until(*news, waited_ns);
+    } else {
+      impl.device.relax(waited_ns);
+    }
   };
   hooks.note = device.note_unfinished();
   hooks.keep = device.keep_unfinished();
@@ -242,7 +247,9 @@ Net Context::net() const { return impl_->net; }
 void Context::synchronize() { impl_->synchronize(); }
 
 void Context::cancel() noexcept {
-  if (impl_->in_own_process()) impl_->table.cancel();
+  if (!impl_->in_own_process()) return;
+  impl_->table.cancel();
+  impl_->engine.tell_news();
 }
 
 const Options& Context::options() const { return impl_->options; }

@@ -4,6 +4,7 @@
 
 #include "gpusock/gpusock.hpp"
 #include "host_proxy/memory/platform.hpp"
+#include "host_proxy/proxy/news.hpp"
 
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ class Device {
 
   /// One turn of a wait on a host thread (or the CPU device).
   virtual void relax(std::uint64_t waited_ns) = 0;
+  /// The same, for a wait that ends only after there was news.
+  virtual void relax_until(proxy::News&, std::uint64_t waited_ns) { relax(waited_ns); }
 
   /// The index of the block that runs on the calling thread; -1 on a thread that runs none.
   virtual std::int64_t running_block() const { return -1; }

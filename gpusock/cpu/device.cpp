@@ -41,6 +41,9 @@ class CpuDevice final : public Device {
   }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+  void relax_until(proxy::News& news, std::uint64_t waited_ns) override {
+    cpu_device::relax(waited_ns, {&news.times, &news.sleepers});
+  }
   std::int64_t running_block() const override { return cpu_device::running_block(); }
   Note note_unfinished() const override { return cpu_device::note_unfinished; }
   Keep keep_unfinished() const override { return cpu_device::keep_unfinished; }

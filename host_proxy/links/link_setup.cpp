@@ -34,6 +34,7 @@ std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, LinkCa
   try {
     auto link = make(setup, slots, callers, copies, stream, events);
     slots.view().setups[callers.slot].link_needs_proxy = link->moves_bytes() ? 1 : 0;
+    if (!link->moves_bytes()) slots.note_direct_link();
     return link;
   } catch (...) {
     if (stream != nullptr) stream->reset_on_close();  // the peer must not take it for an orderly end

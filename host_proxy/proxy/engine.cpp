@@ -64,6 +64,7 @@ void Engine::run() {
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
+      news_.tell();
       idle_since_ns_ = detail::monotonic_ns();
     } else {
       rest();
@@ -111,7 +112,11 @@ void Engine::sleep_in_network() {
   {
     const std::lock_guard lock(stepping_);
     may_sleep = sleeper_.may_sleep([this] { return proxy_.waits_for_credit(); },
-                                   [this] { return proxy_.step(detail::monotonic_ns(), Proxy::Pass::full); });
+                                   [this] {
+                                     const bool moved = proxy_.step(detail::monotonic_ns(), Proxy::Pass::full);
+                                     if (moved) news_.tell();
+                                     return moved;
+                                   });
     timeout_ns = nap_ns(detail::monotonic_ns());
   }
   if (may_sleep && !stopping_.load(std::memory_order_acquire)) {
@@ -141,7 +146,7 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
     if (!lock.owns_lock()) return false;
     assisted_at_ns_.store(now, std::memory_order_relaxed);
     proxy_.hint(hinted_slot);
-    proxy_.step(now);
+    if (proxy_.step(now)) news_.tell();
   }
   wake_thread_behind_assistant();
   return true;

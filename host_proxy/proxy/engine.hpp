@@ -7,6 +7,7 @@
 /// sleeper.hpp says why it does not miss a commit when it falls asleep.
 
 #include "host_proxy/net/posix_network.hpp"
+#include "host_proxy/proxy/news.hpp"
 #include "host_proxy/proxy/observer.hpp"
 #include "host_proxy/proxy/proxy.hpp"
 #include "host_proxy/proxy/sleeper.hpp"
@@ -47,6 +48,12 @@ class Engine {
   /// Does one turn of a caller's wait, which has lasted `waited_ns` at this time.
   void assist(std::uint64_t now_ns, std::uint64_t waited_ns);
 
+  /// What steps have done, for callers that wait for it alone. nullptr if callers may wait for what no step does: some
+  /// link moves bytes without the proxy.
+  News* news() { return proxy_.has_direct_links() ? nullptr : &news_; }
+  /// Wakes callers that sleep until there is news.
+  void tell_news() { news_.tell(); }
+
   /// Stops the engine's thread and closes every socket. Goes on for `linger_ns`, or until all that was sent is
   /// delivered.
   void drain(std::uint64_t linger_ns);
@@ -79,6 +86,7 @@ class Engine {
   EngineOptions options_;
   std::mutex stepping_;
   Sleeper sleeper_;
+  News news_;
   std::atomic<bool> parked_{false};
   std::atomic<std::uint64_t> assisted_at_ns_{0};
   std::atomic<std::uint64_t> wakeups_{0};

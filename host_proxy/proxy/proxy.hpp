@@ -87,6 +87,8 @@ class Proxy {
 
   // For connections.
   ProxySlots& slots() { return slots_; }
+  /// True once a link was set up that moves bytes without the proxy. Any thread may call it.
+  bool has_direct_links() const { return slots_.has_direct_links(); }
   Network& network() { return network_; }
   const LinkResources& links() { return resources_; }
   void activate(Connection& connection);  ///< it may have something to do

@@ -3,6 +3,7 @@
 
 #include "host_proxy/table/table_memory.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -51,6 +52,9 @@ class ProxySlots {
   /// that kernels poll those words there, while the proxy goes on reading its own. Changes `link` so that the link
   /// writes them there.
   void use_device_words(table::RingPair& callers, table::RingPair& link) const;
+  /// Notes that a link was set up that moves bytes without the proxy.
+  void note_direct_link() { has_direct_links_.store(true, std::memory_order_relaxed); }
+  bool has_direct_links() const { return has_direct_links_.load(std::memory_order_relaxed); }
   /// Sets the position where the slot's stream ends (ProxyWords::rx_final); publish() tells callers.
   void set_final(std::uint32_t slot, std::uint64_t position);
 
@@ -61,6 +65,7 @@ class ProxySlots {
   TableMemory& table_;
   table::TableView view_;
   std::vector<ProxySlot> slots_;
+  std::atomic<bool> has_direct_links_{false};  ///< relaxed: the slot's status, published later, orders it
   std::vector<std::uint32_t> accept_pool_;
   ringbuf::HandleProducer<> free_[2];
 };

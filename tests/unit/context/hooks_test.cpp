@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
+#include <cerrno>
 #include <cstring>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace gpusock {
@@ -64,6 +69,59 @@ TEST(Hooks, AReceiverOnP2pLetsAStreamsBytesGatherUntilItHasToWait) {
   ASSERT_TRUE(move_byte());
   EXPECT_FALSE(streams());
   for (const Socket socket : {sender, receiver, listener}) EXPECT_EQ(net.close(this_thread(), socket), 0);
+}
+
+/// A socket pair of one context.
+struct SocketPair {
+  explicit SocketPair(const char* link) {
+    const Net net = context.net();
+    listener = net.listen(this_thread(), Endpoint::parse(std::string("127.0.0.1:0,link=") + link), 1);
+    Endpoint at;
+    EXPECT_EQ(net.getsockname(listener, at), 0);
+    one = net.connect(this_thread(), at);
+    other = net.accept(this_thread(), listener);
+    EXPECT_GE(other, 0);
+  }
+  Context context;
+  Socket listener = -1, one = -1, other = -1;
+};
+
+long sleeps_of_this_thread() {
+  rusage used{};
+  getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
+}
+
+TEST(Hooks, ACallerThatWaitsForLongSleepsUntilThereIsNews) {
+  SocketPair tcp("tcp");
+  const Net net = tcp.context.net();
+  proxy::News* const news = tcp.context.impl().engine.news();
+  ASSERT_NE(news, nullptr);
+  char byte = 0;
+  const long before = sleeps_of_this_thread();
+  EXPECT_EQ(net.recv(this_thread(), tcp.other, &byte, 1, 0, Deadline::after_ms(300)), -ETIMEDOUT);
+  EXPECT_LT(sleeps_of_this_thread() - before, 250) << "a look each half millisecond";
+
+  std::thread sender([&] {
+    while (news->sleepers == 0) std::this_thread::yield();
+    EXPECT_EQ(net.send(this_thread(), tcp.one, &byte, 1), 1);
+  });
+  const std::uint32_t times = news->times;
+  EXPECT_EQ(net.recv(this_thread(), tcp.other, &byte, 1), 1);
+  EXPECT_NE(news->times, times);
+  sender.join();
+
+  std::thread canceling([&] {
+    while (news->sleepers == 0) std::this_thread::yield();
+    tcp.context.cancel();
+  });
+  EXPECT_EQ(net.recv(this_thread(), tcp.other, &byte, 1), -ECANCELED);
+  canceling.join();
+}
+
+TEST(Hooks, WhereBytesComeWithoutTheProxyACallerDoesNotSleepForItsNews) {
+  SocketPair p2p("p2p");
+  EXPECT_EQ(p2p.context.impl().engine.news(), nullptr);
 }
 
 }  // namespace

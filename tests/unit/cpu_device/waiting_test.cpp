@@ -1,5 +1,11 @@
 #include "tests/unit/cpu_device/run.hpp"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <vector>
 
@@ -95,6 +101,55 @@ TEST(Waiting, TheDeviceClockIsTheHostsMonotonicClock) {
       {}, +[](long long* out) { *out = clock64(); }, &inside);
   EXPECT_GE(static_cast<std::uint64_t>(inside), before_ns);
   EXPECT_LE(static_cast<std::uint64_t>(inside), clock_ns());
+}
+
+/// Two words of a Bell, and who rings it.
+struct Words {
+  std::atomic<std::uint32_t> rung{0}, sleepers{0};
+
+  Bell bell() { return {&rung, &sleepers}; }
+  void ring() {
+    rung.fetch_add(1);
+    if (sleepers.load() != 0) syscall(SYS_futex, &rung, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+};
+
+TEST(Waiting, ABellEndsALongSleep) {
+  constexpr unsigned kQuestions = 300;
+  constexpr std::uint64_t kWaitedNs = 10'000'000'000;  // so a sleep lasts 20 ms, unless it is ended
+  Words asked, answered;
+  unsigned question = 0, answer = 0;
+  Stream stream;
+  stream.enqueue({1, 4}, "answers", [&] {
+    for (unsigned round = 1; round <= kQuestions; ++round) {
+      if (threadIdx.x == 0) {
+        while (atomicAdd(&question, 0u) != round) relax(kWaitedNs, asked.bell());
+        atomicExch(&answer, round);
+        answered.ring();
+      }
+      __syncthreads();
+    }
+  });
+  std::vector<std::uint64_t> took_ns(kQuestions);
+  for (unsigned round = 1; round <= kQuestions; ++round) {
+    const std::uint64_t began_ns = clock_ns();
+    atomicExch(&question, round);
+    asked.ring();
+    while (atomicAdd(&answer, 0u) != round) relax(kWaitedNs, answered.bell());
+    took_ns[round - 1] = clock_ns() - began_ns;
+  }
+  stream.synchronize();
+  std::nth_element(took_ns.begin(), took_ns.begin() + kQuestions / 2, took_ns.end());
+  EXPECT_LT(took_ns[kQuestions / 2], 15'000'000u) << "the sleeps lasted as long as they may";
+}
+
+TEST(Waiting, AThreadWithABellLooksOnceMoreBeforeItSleeps) {
+  Words words;
+  relax(10'000'000'000, words.bell());  // what has come since the last look is not known yet
+  words.rung.fetch_add(1);              // it comes, and nobody sleeps
+  const auto began_ns = clock_ns();
+  relax(10'000'000'000, words.bell());
+  EXPECT_LT(clock_ns() - began_ns, 15'000'000u);
 }
 
 TEST(Waiting, HostThreadsMayRelaxAndSleepToo) {
