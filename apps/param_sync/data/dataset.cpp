@@ -34,10 +34,11 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
                            "MNIST's four files with --data");
 }
 
-Samples load_samples(const std::filesystem::path& folder, const std::string& prefix) {
+/// `limit`: how many images are needed; 0: all. Labels are all read, as they tell how many classes there are.
+Samples load_samples(const std::filesystem::path& folder, const std::string& prefix, std::size_t limit) {
   const auto image_file = find_file(folder, prefix + "-images-idx3-ubyte");
   const auto label_file = find_file(folder, prefix + "-labels-idx1-ubyte");
-  IdxArray images = read_idx(image_file, 3);
+  IdxArray images = read_idx(image_file, 3, limit);
   IdxArray labels = read_idx(label_file, 1);
   if (images.items() != labels.items()) {
     throw gpusock::Error(EINVAL, image_file.string() + " holds " + std::to_string(images.items()) + " images, but " +
@@ -96,8 +97,8 @@ Dataset load_table(const std::filesystem::path& file) {
   return data;
 }
 
-Dataset load_images(const std::filesystem::path& folder) {
-  Dataset data{load_samples(folder, "train"), load_samples(folder, "t10k"), 0};
+Dataset load_images(const std::filesystem::path& folder, std::size_t train_limit) {
+  Dataset data{load_samples(folder, "train", train_limit), load_samples(folder, "t10k", 0), 0};
   if (data.train.pixels() != data.test.pixels()) {
     throw gpusock::Error(EINVAL, folder.string() + ": training images have " + std::to_string(data.train.pixels()) +
                                      " pixels, test images " + std::to_string(data.test.pixels()) +
@@ -166,7 +167,7 @@ std::uint64_t Dataset::fingerprint() const {
 }
 
 Dataset load_dataset(const std::filesystem::path& at, std::size_t train_limit) {
-  Dataset data = is_table(at) ? load_table(at) : load_images(at);
+  Dataset data = is_table(at) ? load_table(at) : load_images(at, train_limit);
   if (train_limit != 0 && train_limit < data.train.count()) {
     data.train.labels.resize(train_limit);
     data.train.images.resize(data.train.images.empty() ? 0 : train_limit * data.train.pixels());

@@ -39,6 +39,17 @@ TEST(Idx, ReadsPlainFiles) {
   EXPECT_EQ(array.item_bytes(), 4u);
 }
 
+TEST(Idx, ReadsNoMoreItemsThanAreWanted) {
+  const Folder folder;
+  const auto file = folder.write("images", idx_bytes({1000, 2, 2}, kTwelve));  // it ends after three
+  const IdxArray array = read_idx(file, 3, 2);
+  EXPECT_EQ(array.items(), 1000u);
+  EXPECT_EQ(array.bytes, std::vector<std::uint8_t>(kTwelve.begin(), kTwelve.begin() + 8));
+  EXPECT_THAT(error_of([&] { read_idx(file, 3, 4); }), HasSubstr("ends after 12 of the 4000 bytes it claims"));
+  const auto longer = folder.write("longer", idx_bytes({2, 2, 2}, kTwelve));
+  EXPECT_THAT(error_of([&] { read_idx(longer, 3, 2); }), HasSubstr("longer than the 8 bytes"));
+}
+
 TEST(Idx, ReadsCompressedFiles) {
   Folder folder;
   EXPECT_EQ(read_idx(write_gzip(folder, "labels.gz", idx_bytes({12}, kTwelve)), 1).bytes, kTwelve);
