@@ -87,15 +87,15 @@ void add_server(Arguments& arguments, BenchOptions& options) {
 
 void add_scale(Arguments& arguments, BenchOptions& options) {
   arguments
-      .bytes("--sockets", options.counts, "sockets that exist, all of a block (or host thread); several with commas", 1,
-             kCrowdMax)
+      .counts("--sockets", options.counts, "sockets that exist, all of a block (or host thread); several with commas",
+              1, kCrowdMax)
       .shown_default("1,4,16,64,256,1K,4K");
 }
 
 void add_rate(Arguments& arguments, BenchOptions& options) {
   arguments
-      .bytes("--sockets", options.counts, "sockets at a time, of a block (or host thread) each; several with commas", 1,
-             kSocketsMax)
+      .counts("--sockets", options.counts, "sockets at a time, of a block (or host thread) each; several with commas",
+              1, kSocketsMax)
       .shown_default("1,4,16,64");
   arguments.number("--window", options.window, "messages of each socket that are on their way at a time", 1,
                    kWindowMax);

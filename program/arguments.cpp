@@ -246,6 +246,13 @@ Argument Arguments::bytes(const std::string& name, std::vector<std::uint64_t>& v
   return Argument(&option);
 }
 
+Argument Arguments::counts(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
+                           std::uint64_t min, std::uint64_t max) {
+  const Argument argument = bytes(name, values, help, min, max);
+  impl_->app->get_option(name)->type_name("N,...");
+  return argument;
+}
+
 Argument Arguments::choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
                            const std::string& help) {
   Argument argument = text(name, value, help);

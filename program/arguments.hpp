@@ -64,6 +64,9 @@ class Arguments {
   /// Several numbers of bytes, with commas between them.
   Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
                  std::uint64_t min, std::uint64_t max);
+  /// Several numbers that may be as large as those of bytes, with commas between them: 1,64,4K.
+  Argument counts(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
+                  std::uint64_t min, std::uint64_t max);
   /// One of `words`.
   Argument choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
                   const std::string& help);

@@ -256,7 +256,7 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
   arguments.number("--blocks", options.blocks, "Blocks that add at the same time (--additions)", 1, 1024)
       .shown_default(std::to_string(TableTrialSettings().blocks));
   arguments
-      .bytes("--owners", options.owners,
+      .counts("--owners", options.owners,
              "Instead: pushes and pulls of all ranks through a store whose ranges so many ranks own, with commas; "
              "beside raw sockets and the scheme ps:even",
              1, 16)
