@@ -223,12 +223,20 @@ std::string ProcessGroup::of_group() const {
 
 ProcessGroup::WorkPtr ProcessGroup::start(TaskInfo info, milliseconds timeout, Operation operation) {
   info.timeout = timeout_of(timeout);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   TORCH_CHECK(!ended_, "gpusock: the process group has been destroyed");
   info.sequence = ++sequence_;
   auto task = c10::make_intrusive<Task>(rank_, std::move(info));
-  queue_.push_back({task, std::move(operation)});
-  changed_->notify_all();
+  Queued queued{task, std::move(operation)};
+  if (std::this_thread::get_id() != thread_.get_id()) {
+    queue_.push_back(std::move(queued));
+    changed_->notify_all();
+    return task;
+  }
+  // This is a callback of an operation's future, on the thread that would take it from the queue: the callback may wait
+  // for it. It comes before all that is queued, so that its place among the operations does not depend on timing.
+  lock.unlock();
+  perform(std::move(queued));
   return task;
 }
 
@@ -242,37 +250,37 @@ void ProcessGroup::run() {
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     busy_ = true;
-    const bool aborted = aborted_;
     lock.unlock();
-    std::string why;
-    if (aborted) {
-      why = "the process group was aborted";
-    } else {
-      try {
-        const std::uint64_t timeout_ns = ns_of(next.task->info().timeout);
-        collectives_->run([&] { next.operation(*collectives_, timeout_ns); });
-      } catch (const std::exception& error) {
-        why = error.what();
-      }
-    }
-    next.operation = nullptr;
-    if (!why.empty()) {
-      lock.lock();
-      failed_ = true;
-      if (aborted_) why = "the process group was aborted: " + why;
-      lock.unlock();
-    }
-    // A callback of the task's future may start operations.
-    if (why.empty()) {
-      next.task->succeed();
-    } else {
-      next.task->fail("gpusock: " + why + of_group());
-    }
-    next.task.reset();
+    perform(std::move(next));
     lock.lock();
     busy_ = false;
     if (queue_.empty()) changed_->notify_all();
   }
+}
+
+/// On the group's thread. Callbacks of the task's future run here, too, and may start operations.
+void ProcessGroup::perform(Queued next) {
+  std::unique_lock lock(mutex_);
+  const bool aborted = aborted_;
+  lock.unlock();
+  std::string why;
+  if (aborted) {
+    why = "the process group was aborted";
+  } else {
+    try {
+      const std::uint64_t timeout_ns = ns_of(next.task->info().timeout);
+      collectives_->run([&] { next.operation(*collectives_, timeout_ns); });
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+  }
+  next.operation = nullptr;
+  if (why.empty()) return next.task->succeed();
+  lock.lock();
+  failed_ = true;
+  if (aborted_) why = "the process group was aborted: " + why;
+  lock.unlock();
+  next.task->fail("gpusock: " + why + of_group());
 }
 
 void ProcessGroup::check_root(const char* what, std::int64_t root) const {

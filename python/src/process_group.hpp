@@ -101,6 +101,7 @@ class ProcessGroup : public c10d::Backend {
   WorkPtr start(TaskInfo info, std::chrono::milliseconds timeout, Operation operation);
   WorkPtr receive(Tensors& tensors, int from, int tag);
   void run();
+  void perform(Queued next);
   void meet(const c10::intrusive_ptr<c10d::Store>& store);
   std::string of_group() const;
   void check_root(const char* what, std::int64_t root) const;

@@ -306,6 +306,29 @@ def sparse(rank):
     check(mine.to_dense(), sum(tensor_at(r).to_dense() for r in range(ranks)), "all_reduce of sparse tensors")
 
 
+def callbacks(rank):
+    """Chains of operations, each begun by the callback of the one before, beside others that are queued meanwhile."""
+    ranks = dist.get_world_size()
+
+    def further(size):
+        def begin(future):
+            future.value()
+            tensor = torch.full((size,), rank + 1.0)
+            return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+        return begin
+
+    for turn in range(40):
+        futures = []
+        for size in (20_003, 5, 1001, 3):  # ranks whose operations differ in order would differ in sizes
+            future = dist.all_reduce(torch.ones(size), async_op=True).get_future()
+            futures.append(future.then(further(size + 1)).then(further(size + 2)))
+            if turn % ranks == rank:  # this rank is late
+                torch.ones(200, 200) @ torch.ones(200, 200)
+        for future, size in zip(futures, (20_003, 5, 1001, 3)):
+            check(future.wait(), torch.full((size + 2,), ranks * (ranks + 1) / 2), "callbacks", size)
+
+
 def refusals(rank):
     group = dist.group.WORLD._get_backend(torch.device("cpu"))
     for wanted, call in (
@@ -366,6 +389,9 @@ class Operations(unittest.TestCase):
 
     def test_operations_run_beside_the_program_in_order(self):
         self.check_all(asynchronous)
+
+    def test_callbacks_start_operations_and_wait_for_them(self):
+        self.check_all(callbacks)
 
     def test_what_cannot_be_done_is_refused_at_once(self):
         run(2, refusals)
