@@ -9,6 +9,7 @@
 #include <chrono>
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace py = pybind11;
 
@@ -50,6 +51,12 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
                                                  ProcessGroup::Place{address, secret, ranks});
 }
 
+std::pair<std::uint64_t, std::uint64_t> traffic(const c10::intrusive_ptr<c10d::Backend>& group) {
+  const auto* const ours = dynamic_cast<ProcessGroup*>(group.get());
+  if (ours == nullptr) throw py::value_error("gpusock: traffic: the back end is " + group->getBackendName());
+  return ours->traffic();
+}
+
 void end_all(std::chrono::milliseconds patience) {
   std::vector<ProcessGroup*> groups;
   {
@@ -76,5 +83,6 @@ PYBIND11_MODULE(_gpusock, module) {
   module.def(
       "abort", [](const c10::intrusive_ptr<c10d::Work>& work) { work->abort(); }, py::arg("work"),
       py::call_guard<py::gil_scoped_release>());
+  module.def("traffic", &gpusock_torch::traffic, py::arg("group"), py::call_guard<py::gil_scoped_release>());
   module.def("end_all", &gpusock_torch::end_all, py::arg("patience"), py::call_guard<py::gil_scoped_release>());
 }

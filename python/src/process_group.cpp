@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <future>
+#include <stdexcept>
 #include <utility>
 
 namespace gpusock_torch {
@@ -186,6 +187,16 @@ void ProcessGroup::shutdown_within(milliseconds patience) {
   collectives_.reset();
   messages_.reset();
   context_.reset();
+}
+
+std::pair<std::uint64_t, std::uint64_t> ProcessGroup::traffic() const {
+  if (context_ == nullptr) throw std::invalid_argument("gpusock: traffic: the process group has been destroyed");
+  std::pair<std::uint64_t, std::uint64_t> bytes;
+  for (const auto& of_link : context_->stats().traffic) {
+    bytes.first += of_link.tx_bytes;
+    bytes.second += of_link.rx_bytes;
+  }
+  return bytes;
 }
 
 void ProcessGroup::abort() {

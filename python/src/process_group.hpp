@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace gpusock_torch {
@@ -82,6 +83,9 @@ class ProcessGroup : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   /// Waits for all ranks. Rank 0 throws an error that names those that do not come; the others do not pass then.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  /// Bytes that this rank's connections have sent and received so far. Throws std::invalid_argument after shutdown().
+  std::pair<std::uint64_t, std::uint64_t> traffic() const;
 
   /// Ends all operations, now and later: waits throw.
   void abort() override;

@@ -10,6 +10,7 @@ import traceback
 
 import gpusock
 import torch
+import torch._dynamo  # DDP imports it, in 2 s: here once, instead of in each rank
 import torch.distributed as dist
 
 os.environ.setdefault("GPUSOCK_LOG", "error")  # ranks that are killed are no warning here

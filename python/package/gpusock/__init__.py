@@ -3,32 +3,42 @@
 Importing torch registers the back end, once this package is installed. docs/pytorch.md says what it does.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import secrets
 import socket
 from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+    from torch.distributed import ProcessGroup
+
+    from ._gpusock import Options as Options, abort as abort
+    from .error_feedback import ErrorFeedback as ErrorFeedback, ddp_hook as ddp_hook
 
 __version__ = "0.1.0"
-__all__ = ["Options", "abort", "register"]
+__all__ = ["ErrorFeedback", "Options", "Traffic", "abort", "ddp_hook", "register", "traffic"]
 
 _END_PATIENCE = timedelta(seconds=5)  # how long a program's end waits for operations that nobody has waited for
 
 
-def _host():
+def _host() -> str:
     """What two ranks share if they reach each other by loopback: the running system, and its network namespace."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip() + " " + os.readlink("/proc/self/ns/net")
 
 
-def _address_to_others():
+def _address_to_others() -> str:
     """This host's address on the way to the ranks' meeting point, or to distant hosts. Nothing is sent."""
     for target in (os.environ.get("MASTER_ADDR"), "192.0.2.1"):
         try:
             family, kind, _, _, to = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind) as probe:
                 probe.connect(to)
-                address = probe.getsockname()[0]
+                address: str = probe.getsockname()[0]
         except (OSError, TypeError):
             continue
         if not address.startswith("127.") and address != "::1":
@@ -36,7 +46,7 @@ def _address_to_others():
     return socket.gethostbyname(socket.gethostname())
 
 
-def _make(given, options):
+def _make(given: _DistributedBackendOptions, options: Options | None) -> Backend:
     """Makes the back end of a process group. PyTorch calls it (register_backend, extended_api)."""
     from . import _gpusock
 
@@ -56,14 +66,37 @@ def _make(given, options):
     )
 
 
-def _end():
+def _end() -> None:
     import sys
 
     if module := sys.modules.get(__name__ + "._gpusock"):
         module.end_all(_END_PATIENCE)
 
 
-def register():
+class Traffic(NamedTuple):
+    """Bytes that a process group's connections have carried so far, with the headers of gpusock's messages."""
+
+    sent: int
+    received: int
+
+
+def traffic(group: ProcessGroup | None = None) -> Traffic:
+    """The bytes that this rank has sent to other ranks and received in a group; None: in the whole program's group.
+
+    Raises ValueError for a group that was destroyed, or whose back end for the CPU is not gpusock.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from . import _gpusock
+
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("gpusock: traffic: there is no process group: call init_process_group() first")
+    return Traffic(*_gpusock.traffic(group._get_backend(torch.device("cpu"))))
+
+
+def register() -> None:
     """Registers the back end "gpusock". PyTorch calls it when it is imported; a second call does nothing."""
     import torch.distributed as dist
 
@@ -72,12 +105,18 @@ def register():
         atexit.register(_end)
 
 
-def __getattr__(name):
-    if name in ("Options", "abort"):
-        from . import _gpusock
+if not TYPE_CHECKING:  # type checkers have seen the names above
 
-        return getattr(_gpusock, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        if name in ("Options", "abort"):
+            from . import _gpusock
+
+            return getattr(_gpusock, name)
+        if name in ("ErrorFeedback", "ddp_hook"):
+            from . import error_feedback
+
+            return getattr(error_feedback, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 register()

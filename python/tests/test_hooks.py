@@ -1,0 +1,335 @@
+"""Promises of DDP's communication hooks: PyTorch's own ones work, and ErrorFeedback's results, memory and bytes."""
+
+import math
+import unittest
+
+import gpusock
+import numpy
+import torch
+import torch.distributed as dist
+from gpusock import error_feedback
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+import fashion
+from processes import run
+
+SIZES = (1000, 64, 130, 1, 700)  # of parameters: blocks of 64 lie across them, and the last one is not full
+STEPS = 5
+RANKS = (1, 2, 3)
+
+
+class Given(torch.nn.Module):
+    """Its gradients are its inputs."""
+
+    def __init__(self, sizes, dtype=torch.float32):
+        super().__init__()
+        self.rows = torch.nn.ParameterList(torch.zeros(size, dtype=dtype) for size in sizes)
+
+    def forward(self, inputs):
+        return sum((row * given).sum() for row, given in zip(self.rows, inputs))
+
+
+def gradients_of(rank, step, sizes=SIZES):
+    """Their sizes differ a lot, so that blocks have different scales, and some are 0."""
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [
+        torch.randn(size, generator=generator) ** 3 * (torch.rand(size, generator=generator) < 0.8) for size in sizes
+    ]
+
+
+def pass_back(model, gradients):
+    """What DDP makes of this rank's gradients, by parameter."""
+    model.zero_grad()
+    model(gradients).backward()
+    return [row.grad.clone() for row in model.module.rows]
+
+
+def averages(rank, arguments):
+    """All steps' averages and what is withheld at the end, by parameter; and each step's buckets, as lists of parameters."""
+    state, buckets = gpusock.ErrorFeedback(**arguments), []
+
+    def hook(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buckets[-1].append([number[id(parameter)] for parameter in bucket.parameters()])
+        return gpusock.ddp_hook(state, bucket)
+
+    model = DistributedDataParallel(Given(SIZES), bucket_cap_mb=0.003)
+    number = {id(row): i for i, row in enumerate(model.module.rows)}
+    model.register_comm_hook(state, hook)
+    got = []
+    for step in range(STEPS):
+        buckets.append([])
+        got.append([row.numpy() for row in pass_back(model, gradients_of(rank, step))])
+    return got, [state.withheld(row).numpy() for row in model.module.rows], buckets
+
+
+def as_received(values):
+    """A block of at most 64 floats after int8: numbers are multiples of a 127th of the largest one."""
+    scale = max(abs(value) for value in values) / numpy.float32(127)
+    return [numpy.float32(numpy.rint(value / scale)) * scale if scale > 0 else numpy.float32(0) for value in values]
+
+
+def coded(values):
+    return numpy.array([number for i in range(0, len(values), 64) for number in as_received(values[i : i + 64])])
+
+
+def int8_average(memories):
+    """What ranks get of a bucket by int8, from what each of them has to send. Leaves in these what is not sent."""
+    ranks, count = len(memories), len(memories[0])
+    piece = math.ceil(count / (64 * ranks)) * 64
+    padded = [numpy.concatenate((memory, numpy.zeros(piece * ranks - count, numpy.float32))) for memory in memories]
+    sent = [coded(row) for row in padded]
+    left = [row - received for row, received in zip(padded, sent)]
+    whole = []
+    for owner in range(ranks):
+        part = slice(owner * piece, (owner + 1) * piece)
+        mean = sent[0][part]
+        for other in sent[1:]:
+            mean = mean + other[part]
+        mean = mean / numpy.float32(ranks)
+        whole.append(coded(mean))
+        left[owner][part] += (mean - whole[-1]) * numpy.float32(ranks)
+    for memory, row in zip(memories, left):
+        memory[:] = row[:count]
+    return numpy.concatenate(whole)[:count]
+
+
+def top_average(memories, share):
+    """The same for the largest floats: of equal ones the first."""
+    total = numpy.zeros(len(memories[0]), numpy.float32)
+    for memory in memories:
+        for i in sorted(range(len(memory)), key=lambda i: (-abs(memory[i]), i))[: math.ceil(share * len(memory))]:
+            total[i] += memory[i]
+            memory[i] = 0
+    return total / numpy.float32(len(memories))
+
+
+def reference(ranks, buckets, average):
+    """The averages of all steps, and what each rank withholds at the end, by plain loops."""
+    withheld = [[numpy.zeros(size, numpy.float32) for size in SIZES] for _ in range(ranks)]
+    results = []
+    for step, of_step in enumerate(buckets):
+        results.append([None] * len(SIZES))
+        gradients = [[row.numpy() for row in gradients_of(rank, step)] for rank in range(ranks)]
+        for bucket in of_step:
+            memories = [numpy.concatenate([withheld[r][i] + gradients[r][i] for i in bucket]) for r in range(ranks)]
+            mean, begin = average(memories), 0
+            for i in bucket:
+                part = slice(begin, begin := begin + SIZES[i])
+                results[-1][i] = mean[part]
+                for r in range(ranks):
+                    withheld[r][i] = memories[r][part]
+    return results, withheld
+
+
+def same(some, others):
+    return all(numpy.array_equal(one, other, equal_nan=True) for one, other in zip(some, others, strict=True))
+
+
+def bytes_of_steps(rank, register, sizes=(100_000,), steps=4):
+    """Bytes that this rank sends in each of some steps, after the first one."""
+    model = DistributedDataParallel(Given(sizes))
+    register(model)
+    pass_back(model, gradients_of(rank, 0, sizes))
+    before = gpusock.traffic().sent
+    for step in range(steps):
+        pass_back(model, gradients_of(rank, step, sizes))
+    return (gpusock.traffic().sent - before) / steps
+
+
+def not_finite(rank, codec):
+    """A block with NaN or infinity is not finite for all, the others are right, and the next step is as if it had none."""
+    model = DistributedDataParallel(Given((256,)))
+    state = gpusock.ErrorFeedback(codec, **({"share": 0.5} if codec == "top" else {}))
+    model.register_comm_hook(state, gpusock.ddp_hook)
+    gradient = torch.ones(256)
+    if rank == 0:
+        gradient[70], gradient[140] = math.nan, math.inf
+    (got,) = pass_back(model, [gradient])
+    bad = (~got.isfinite()).nonzero().view(-1).tolist()
+    assert bad == ([70, 140] if codec == "top" else list(range(64, 192))), bad
+    assert state.withheld(model.module.rows[0]).isfinite().all()
+    (got,) = pass_back(model, [torch.ones(256)])
+    assert got.isfinite().all()
+    return got.numpy()
+
+
+def half_precision(rank, dtype):
+    """Memory and messages are float32 or int8: only the result is rounded to the gradients' type."""
+    model = DistributedDataParallel(Given((200,), dtype))
+    model.register_comm_hook(gpusock.ErrorFeedback("int8"), gpusock.ddp_hook)
+    values = torch.linspace(-2, 2, 200).to(dtype)
+    (got,) = pass_back(model, [values * (rank + 1)])
+    assert got.dtype == dtype
+    assert torch.allclose(got.float(), values.float() * 1.5, atol=4 / 127), got
+
+
+def refusals(rank):
+    for wanted, arguments in (
+        ('no codec "fp8"', {"codec": "fp8"}),
+        ("leave out share", {"codec": "int8", "share": 0.1}),
+        ("at most 0.5", {"codec": "top", "share": 0.7}),
+        ("more than 0", {"codec": "top", "share": 0}),
+        ("a share of nan", {"codec": "top", "share": math.nan}),
+    ):
+        try:
+            gpusock.ErrorFeedback(**arguments)
+        except ValueError as error:
+            assert wanted in str(error), (wanted, error)
+        else:
+            raise AssertionError(f"not refused: {arguments}")
+    for wanted, group, dtype in (
+        ("float64", None, torch.float64),
+        ("needs a process group", dist.new_group(backend="gloo"), torch.float32),
+    ):
+        model = DistributedDataParallel(Given((10,), dtype), process_group=group)
+        model.register_comm_hook(gpusock.ErrorFeedback("int8", process_group=group), gpusock.ddp_hook)
+        try:
+            pass_back(model, [torch.ones(10, dtype=dtype)])
+        except (ValueError, RuntimeError) as error:
+            assert wanted in str(error), (wanted, error)
+        else:
+            raise AssertionError(f"not refused: {wanted}")
+    try:
+        gpusock.traffic(dist.new_group(backend="gloo"))
+    except ValueError as error:
+        assert "the back end is gloo" in str(error), error
+    else:
+        raise AssertionError("traffic() of Gloo's group")
+    group = dist.group.WORLD
+    dist.destroy_process_group()
+    for which in (None, group):
+        try:
+            gpusock.traffic(which)
+        except ValueError as error:
+            assert "no process group" in str(error) or "has been destroyed" in str(error), error
+        else:
+            raise AssertionError("traffic() of a group that was destroyed")
+
+
+def register_of(name, **arguments):
+    """A function that registers a hook of PyTorch's."""
+    if name == "powerSGD":
+        return lambda model: model.register_comm_hook(
+            powerSGD_hook.PowerSGDState(None, **{"start_powerSGD_iter": 2, **arguments}), powerSGD_hook.powerSGD_hook
+        )
+    module = quantization_hooks if name.startswith("quantization") else default_hooks
+    return lambda model: model.register_comm_hook(None, getattr(module, name))
+
+
+def train_net(rank, name, settings):
+    """A net of several buckets, with a hook of PyTorch's."""
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+    model = DistributedDataParallel(net, **settings)
+    register_of(name)(model)
+    generator = torch.Generator().manual_seed(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(torch.randn(16, 64, generator=generator)).square().mean().backward()
+        optimizer.step()
+    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()]).numpy()
+
+
+class Hooks(unittest.TestCase):
+    def test_hooks_of_pytorch(self):
+        for name in ("bf16_compress_hook", "fp16_compress_hook", "powerSGD", "quantization_pertensor_hook"):
+            with self.subTest(hook=name):
+                gloo = run(2, train_net, name, {}, backend="gloo")[0]
+                for weights in run(2, train_net, name, {}):
+                    self.assertTrue((weights == gloo).all(), "a sum of two numbers has no order")
+                several = {"bucket_cap_mb": 0.01}  # Gloo has no order of the steps of several buckets
+                first, second = (run(3, train_net, name, several) for _ in range(2))
+                for weights in first + second:
+                    self.assertTrue((weights == first[0]).all())
+
+    def check_reference(self, arguments, average):
+        for ranks in RANKS:
+            with self.subTest(ranks=ranks):
+                results = run(ranks, averages, arguments)
+                buckets = results[0][2]
+                self.assertNotEqual(buckets[0], buckets[1], "DDP made no other buckets: memory did not move")
+                self.assertGreater(len(buckets[1]), 1)
+                expected, withheld = reference(ranks, buckets, average)
+                for rank, (got, left, _) in enumerate(results):
+                    for step in range(STEPS):
+                        self.assertTrue(same(got[step], expected[step]), f"rank {rank}, step {step}")
+                    self.assertTrue(same(left, withheld[rank]), f"what rank {rank} withholds")
+                self.check_sum(results)
+
+    def check_sum(self, results):
+        """What was received, and what is withheld, is the whole gradient. Without the latter it is not."""
+        lacks = 0
+        for i in range(len(SIZES)):
+            whole = sum(gradients_of(rank, step)[i].double() for rank in range(len(results)) for step in range(STEPS))
+            received = len(results) * sum(results[0][0][step][i].astype("f8") for step in range(STEPS))
+            withheld = sum(left[i].astype("f8") for _, left, _ in results)
+            # A float of 50 is rounded to 2^-19, in a dozen of additions of each rank.
+            self.assertLess(abs(received + withheld - whole.numpy()).max(), 12 * len(results) * 2**-18)
+            lacks = max(lacks, abs(received - whole.numpy()).max())
+        self.assertGreater(lacks, 0.05)
+
+    def test_int8_is_what_plain_loops_give(self):
+        self.check_reference({"codec": "int8"}, int8_average)
+
+    def test_top_is_what_plain_loops_give(self):
+        self.check_reference({"codec": "top", "share": 0.1}, lambda memories: top_average(memories, 0.1))
+
+    def test_of_equal_floats_the_first_are_the_largest(self):
+        values = torch.tensor([1.0, -2, 0, 2, 2, math.nan, -1])
+        self.assertEqual(sorted(error_feedback.largest(values, 3).tolist()), [1, 3, 5])
+        self.assertEqual(sorted(error_feedback.largest(torch.zeros(5), 2).tolist()), [0, 1])
+
+    def test_all_ranks_have_the_same_bits_in_each_run(self):
+        for arguments in ({"codec": "int8"}, {"codec": "top"}):
+            first, second = (run(3, averages, arguments) for _ in range(2))
+            for got, _, _ in first + second:
+                for step in range(STEPS):
+                    self.assertTrue(same(got[step], first[0][0][step]))
+
+    def test_bytes(self):
+        """Of 100,000 floats, and 5 % for messages' headers at most."""
+        ours = lambda **arguments: lambda model: model.register_comm_hook(
+            gpusock.ErrorFeedback(**arguments), gpusock.ddp_hook
+        )
+        for ranks in (2, 3):
+            both_ways = 2 * (ranks - 1) / ranks * 100_000
+            for name, register, expected in (
+                ("none", lambda model: None, both_ways * 4),
+                ("bf16", register_of("bf16_compress_hook"), both_ways * 2),
+                ("int8", ours(codec="int8"), both_ways * 68 / 64),
+                ("top", ours(codec="top", share=0.01), (ranks - 1) * 1000 * 8),
+            ):
+                sent = sum(run(ranks, bytes_of_steps, register)) / ranks
+                with self.subTest(hook=name, ranks=ranks):
+                    self.assertGreaterEqual(sent, expected)
+                    self.assertLess(sent, expected * 1.05)
+
+    def test_what_is_not_finite(self):
+        for codec in ("int8", "top"):
+            first, second = run(2, not_finite, codec)
+            self.assertTrue((first == second).all())
+
+    def test_gradients_of_16_bits(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            run(2, half_precision, dtype)
+
+    def test_refusals(self):
+        run(2, refusals)
+
+    @unittest.skipUnless(fashion.is_here(), fashion.MISSING)
+    def test_fashion_mnist_is_learned_about_as_well(self):
+        def learn(rank, arguments):
+            return fashion.train(
+                rank,
+                register=lambda model: model.register_comm_hook(gpusock.ErrorFeedback(**arguments), gpusock.ddp_hook),
+            )
+
+        exact = run(2, fashion.train)[0][1]
+        for arguments, loss in (({"codec": "int8"}, 0.01), ({"codec": "top", "share": 0.1}, 0.03)):
+            self.assertGreater(run(2, learn, arguments)[0][1], exact - loss, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
