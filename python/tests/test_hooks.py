@@ -1,6 +1,11 @@
 """Promises of DDP's communication hooks: PyTorch's own ones work, and ErrorFeedback's results, memory and bytes."""
 
 import math
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import gpusock
@@ -12,7 +17,34 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 import fashion
-from processes import run
+from processes import die, run
+
+COMPILER = os.environ.get("CXX", "c++")
+# Encodes blocks of 64 floats from one file into another, with the numbers of a store's messages.
+STORES_INT8 = """
+#include "param_sync/codec/wire_format.hpp"
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+using Format = param_sync::codec::Int8Format;
+using Block = param_sync::codec::Blocks<Format>;
+int main(int, char** arguments) {
+  std::FILE* in = std::fopen(arguments[1], "rb");
+  std::FILE* out = std::fopen(arguments[2], "wb");
+  float block[Block::kFloats];
+  while (std::fread(block, sizeof block, 1, in) == 1) {
+    float largest = 0;
+    for (float number : block) largest = std::max(largest, std::fabs(number));
+    const float scale = largest / Format::kMost;
+    std::uint32_t words[Block::kWords] = {};
+    std::memcpy(words, &scale, sizeof scale);
+    for (unsigned i = 0; i < Block::kFloats; ++i) words[Block::kHead + i / 4] |= Format::pack(block[i], i % 4, scale);
+    std::fwrite(words, sizeof words, 1, out);
+  }
+  return std::fclose(out);
+}
+"""
 
 SIZES = (1000, 64, 130, 1, 700)  # of parameters: blocks of 64 lie across them, and the last one is not full
 STEPS = 5
@@ -46,7 +78,7 @@ def pass_back(model, gradients):
 
 
 def averages(rank, arguments):
-    """All steps' averages and what is withheld at the end, by parameter; and each step's buckets, as lists of parameters."""
+    """All steps' averages and what is withheld at the end, by parameter; each step's buckets: lists of parameters."""
     state, buckets = gpusock.ErrorFeedback(**arguments), []
 
     def hook(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -138,7 +170,7 @@ def bytes_of_steps(rank, register, sizes=(100_000,), steps=4):
 
 
 def not_finite(rank, codec):
-    """A block with NaN or infinity is not finite for all, the others are right, and the next step is as if it had none."""
+    """A block with NaN or infinity is not finite for all, others are right, and the next step is as if it had none."""
     model = DistributedDataParallel(Given((256,)))
     state = gpusock.ErrorFeedback(codec, **({"share": 0.5} if codec == "top" else {}))
     model.register_comm_hook(state, gpusock.ddp_hook)
@@ -162,6 +194,20 @@ def half_precision(rank, dtype):
     (got,) = pass_back(model, [values * (rank + 1)])
     assert got.dtype == dtype
     assert torch.allclose(got.float(), values.float() * 1.5, atol=4 / 127), got
+
+
+def lose(rank, codec):
+    """Rank 1 ends between two steps."""
+    model = DistributedDataParallel(Given(SIZES))
+    model.register_comm_hook(gpusock.ErrorFeedback(codec), gpusock.ddp_hook)
+    pass_back(model, gradients_of(rank, 0))
+    if rank == 1:
+        die()
+    try:
+        for step in range(1, 100):
+            pass_back(model, gradients_of(rank, step))
+    except RuntimeError as error:
+        return str(error)
 
 
 def refusals(rank):
@@ -273,6 +319,24 @@ class Hooks(unittest.TestCase):
     def test_int8_is_what_plain_loops_give(self):
         self.check_reference({"codec": "int8"}, int8_average)
 
+    @unittest.skipUnless(shutil.which(COMPILER), f"{COMPILER} is not here: set CXX to a C++ compiler")
+    def test_int8_is_that_of_stores(self):
+        torch.manual_seed(1)
+        blocks = torch.randn(5000, 64) ** 3 * torch.logspace(-42, 30, 5000).view(-1, 1)
+        blocks[0] = 0
+        blocks[1] = torch.arange(64) - 31.5  # halves, which are rounded to even numbers
+        blocks[1, 0] = 127
+        sources = pathlib.Path(__file__).parents[2]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "int8.cpp").write_text(STORES_INT8)
+            blocks.numpy().tofile(folder / "floats")
+            compiler = [COMPILER, "-std=c++20", "-I", sources, folder / "int8.cpp", "-o", folder / "int8"]
+            subprocess.run(compiler, check=True, timeout=100)
+            subprocess.run([folder / "int8", folder / "floats", folder / "bytes"], check=True, timeout=100)
+            theirs = numpy.fromfile(folder / "bytes", numpy.int8)
+        self.assertTrue((error_feedback.encoded(blocks).view(-1).numpy() == theirs).all())
+
     def test_top_is_what_plain_loops_give(self):
         self.check_reference({"codec": "top", "share": 0.1}, lambda memories: top_average(memories, 0.1))
 
@@ -314,6 +378,11 @@ class Hooks(unittest.TestCase):
     def test_gradients_of_16_bits(self):
         for dtype in (torch.bfloat16, torch.float16):
             run(2, half_precision, dtype)
+
+    def test_a_lost_rank_ends_the_backward_pass(self):
+        for codec in ("int8", "top"):
+            for said in run(3, lose, codec, killed=(1,))[::2]:
+                self.assertIn("lost rank 1", said)
 
     def test_refusals(self):
         run(2, refusals)

@@ -1,5 +1,5 @@
-"""Promises for type checkers: the package says that it has types, the stub has what the C++ module has, and no more, and
-a checker sees what is wrong in a program."""
+"""Promises for type checkers: the package says that it has types, the stub has what the C++ module has, and no more, a
+checker sees what is wrong in a program."""
 
 import ast
 import importlib.util

@@ -33,8 +33,8 @@ class ErrorFeedback:
     ) -> None:
         if codec not in ("int8", "top"):
             raise ValueError(
-                f'gpusock: there is no codec "{codec}" for gradients: take "int8" or "top"; for 16 bits take PyTorch\'s '
-                "bf16_compress_hook or fp16_compress_hook"
+                f'gpusock: there is no codec "{codec}" for gradients: take "int8" or "top"; for 16 bits take '
+                "PyTorch's bf16_compress_hook or fp16_compress_hook"
             )
         if codec == "int8" and share is not None:
             raise ValueError('gpusock: "int8" sends all floats: leave out share, which is of "top"')
@@ -94,8 +94,8 @@ def ddp_hook(state: ErrorFeedback, bucket: GradBucket) -> torch.futures.Future[t
         raise ValueError("gpusock: ddp_hook needs a process group of the back end gpusock")
     if buffer.layout != torch.strided or buffer.dtype not in _TYPES or buffer.device.type != "cpu":
         raise ValueError(
-            f"gpusock: ddp_hook: a gradient of {buffer.dtype} ({buffer.layout}, {buffer.device}): it takes dense ones of "
-            "float32, bfloat16 and float16 on the CPU"
+            f"gpusock: ddp_hook: a gradient of {buffer.dtype} ({buffer.layout}, {buffer.device}): it takes dense ones "
+            "of float32, bfloat16 and float16 on the CPU"
         )
     exchange = _exchange_int8 if state.codec == "int8" else _exchange_largest
     return exchange(state, bucket, buffer, group)
@@ -128,7 +128,7 @@ def _exchange_int8(
         mean /= ranks
         sent_mean = encoded(mean)
         _withhold(mean, sent_mean)
-        # What the average lacks is as if this rank had withheld it: so it does not matter which rank has this piece next.
+        # What the average lacks is as if this rank had withheld it: so any rank may have this piece next.
         memory.view(ranks, -1, _BLOCK)[rank] += mean * ranks
         whole = torch.empty_like(received)
         _future_of(dist.all_gather_into_tensor(whole, sent_mean, group=group, async_op=True)).wait()
@@ -177,7 +177,7 @@ def decoded(rows: torch.Tensor) -> torch.Tensor:
 
 
 def largest(values: torch.Tensor, most: int) -> torch.Tensor:
-    """The indices of the `most` floats with the largest absolute values; of equal ones the first. NaN is the largest."""
+    """The indices of the `most` largest absolute values; of equal ones the first. NaN is larger than all numbers."""
     sizes = values.view(torch.int32) & 0x7FFF_FFFF  # absolute values as bits, which have the same order
     threshold = sizes.topk(most).values[-1]
     above = (sizes > threshold).nonzero().view(-1)
