@@ -46,6 +46,7 @@ __device__ inline cooperative_groups::thread_block this_block() { return coopera
 /// code that runs in kernels; in a function for kernels and hosts, only where GPUSOCK_ON_GPU or GPUSOCK_KERNELS_ON_CPU
 /// is 1.
 #if GPUSOCK_KERNELS_ON_CPU
+// NOLINTNEXTLINE(bugprone-macro-parentheses): it declares a name
 #define GPUSOCK_SHARED(name, ...) auto& name = ::cpu_device::block_shared<__VA_ARGS__>([] {})
 #else
 #define GPUSOCK_SHARED(name, ...) __shared__ __align__(16) std::type_identity_t<__VA_ARGS__> name

@@ -15,7 +15,7 @@ struct BlockInfo {
   dim3 block_dim{1};
   dim3 grid_dim{1};
   void* dynamic_shared = nullptr;
-  std::byte* shared = nullptr;    ///< memory for the block's variables (block_shared.hpp)
+  std::byte* shared = nullptr;      ///< memory for the block's variables (block_shared.hpp)
   bool leaders_make_calls = false;  ///< DeviceShape; false for host threads
 };
 

@@ -122,7 +122,8 @@ int main(int argc, char** argv) {
   Settings settings;
   arguments.positional("ENDPOINT", settings.where, "host:port; port 0 picks one");
   arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
-  arguments.number("--threads", settings.threads, "threads in a block; on the CPU device one is the fastest", 1, http::kThreadsMax);
+  arguments.number("--threads", settings.threads, "threads in a block; on the CPU device one is the fastest", 1,
+                   http::kThreadsMax);
   arguments.number("--connections", settings.connections, "connections served at the same time; see --when-full", 1,
                    2048);
   arguments.choice("--when-full", settings.when_full, {"refuse", "wait"},

@@ -68,8 +68,8 @@ TEST_P(BandsOf, PassOnWhatTheySayAndLoadEachWeightOnce) {
   gpusock::Mapped<std::uint32_t> done(context, std::size_t{at.rows} * at.columns);
   gpusock::Mapped<std::uint64_t> at_band(context, of.panels());
   gpusock::Mapped<Counts> counts(context, 1);
-  gpusock::launch(context, {.grid = of.blocks(at.rows), .block = kBlockTiles, .stream = &stream}, go_over, of,
-                  at.rows, done.data(), at_band.data(), counts.data());
+  gpusock::launch(context, {.grid = of.blocks(at.rows), .block = kBlockTiles, .stream = &stream}, go_over, of, at.rows,
+                  done.data(), at_band.data(), counts.data());
   stream.synchronize();
   EXPECT_EQ(counts[0].out_of_order, 0u);
   for (std::size_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], at.steps) << "sum " << i;

@@ -257,9 +257,9 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
       .shown_default(std::to_string(TableTrialSettings().blocks));
   arguments
       .counts("--owners", options.owners,
-             "Instead: pushes and pulls of all ranks through a store whose ranges so many ranks own, with commas; "
-             "beside raw sockets and the scheme ps:even",
-             1, 16)
+              "Instead: pushes and pulls of all ranks through a store whose ranges so many ranks own, with commas; "
+              "beside raw sockets and the scheme ps:even",
+              1, 16)
       .shown_default("none");
   arguments
       .number("--pairs", options.pairs, "Pushes, and as many pulls, of each rank in a round (--owners)", 1, 100'000)
