@@ -126,11 +126,11 @@ std::uint64_t Pool::pending(Lock&) const {
 std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
   std::uint64_t blocks = pending(lock);
   blocks -= std::min(blocks, taken_care_of);
-  // relaxed: only takers, which hold the mutex, make it larger, and who makes it smaller takes the next block itself
-  const std::uint64_t resident = resident_.load(std::memory_order_relaxed);
-  blocks = std::min(blocks, shape_.resident_blocks_max - std::min<std::uint64_t>(resident, shape_.resident_blocks_max));
+  // relaxed: only takers, which hold the mutex, make it larger. If it gets smaller, the monitor looks again.
+  const std::uint64_t resident = resident_.load(std::memory_order_relaxed), max = shape_.resident_blocks_max;
+  const std::uint64_t fit = std::min(blocks, max - std::min(resident, max));
   const std::uint64_t called_before = permits_;
-  while (permits_ < blocks) {
+  while (permits_ < fit) {
     if (busy_.load(std::memory_order_seq_cst) >= processors_) {
       if (beyond == 0) break;
       --beyond;
