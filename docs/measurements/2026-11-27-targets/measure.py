@@ -1,6 +1,6 @@
 """Measures paths of gpusock beside their rivals, each in the same run: measure.py BUILD_FOLDER RESULTS.json
 
-Needs a machine on which nothing else runs, wrk, and nginx. Takes some six minutes. The table of ../../performance.md is made of what it prints."""
+Needs a machine on which nothing else runs, wrk, and nginx. Takes some six minutes. Measures sums only where param_sync-gloo is built. The table of ../../performance.md is made of what it prints."""
 import json
 import pathlib
 import re
@@ -51,6 +51,14 @@ for what, link, sizes, group in RUNS:
         shown = {"lat": ("p50_ns", "p99_ns"), "bw": ("gigabytes_per_s",), "conn": ("connections_per_s",)}[what]
         texts = [f"{key} {' / '.join(f'{medians[name][key]:.4g}' for name in names)}" for key in shown]
         print(f"{what:4} {link:6} {caller:9} {size['bytes']:>8} B  ratio {size['ratio']:.2f}  {'; '.join(texts)}  ({' / '.join(names)})", flush=True)
+
+# All schemes by turns with Gloo: its time, that of the fastest scheme, and the ratio.
+has_gloo = trainer.with_name("param_sync-gloo").exists()
+for size in ("1K", "64K", "256K", "1M", "16M") if has_gloo else ():
+    text = subprocess.run([trainer, "bench", "--link", "tcp", "--sizes", size, "--beside", "gloo"], capture_output=True, text=True, check=True).stdout
+    row = re.search(rf"^ *{size} +Gloo +([0-9.]+) +([0-9.]+)", text, re.M)
+    found["sums"].append({"bytes": size, "gloo_ms": float(row[1]), "best_ms": float(row[2]), "text": text})
+    print(f"sum of 4 ranks, {size}: Gloo {row[1]} ms, fastest scheme {row[2]} ms, ratio {float(row[1]) / float(row[2]):.2f}", flush=True)
 
 TRAINING = {"serial": ["--serial"], "4 in one process": ["--in-process", "--nodes", "4"], "4 in one process, no overlap": ["--in-process", "--nodes", "4", "--no-overlap"],
             "4 processes, p2p": ["--nodes", "4", "--link", "p2p"], "4 processes, tcp": ["--nodes", "4", "--link", "tcp"]}
