@@ -3,10 +3,10 @@
 
 test_python() {
   local folder=build/python/environment python=${PYTHON:-python3} failed=()
-  require_packages "${build_packages[@]}" python3-dev python3-venv
+  require_packages "${build_packages[@]}" "${cluster_packages[@]}" dataset-fashion-mnist python3-dev python3-venv
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$python is too old: set PYTHON to a Python from 3.10 on"
   [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-  phase "installing PyTorch" "$folder/bin/python" -m pip install -q 'torch>=2.15' numpy scikit-build-core || fail "PyTorch was not installed (see above)"
+  phase "installing PyTorch" "$folder/bin/python" -m pip install -q 'torch>=2.15' numpy scikit-build-core mypy || fail "PyTorch was not installed (see above)"
   ! command -v ccache >/dev/null || export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}
   phase "building python" "$folder/bin/python" -m pip install -q --no-build-isolation --no-deps --force-reinstall ./python ||
