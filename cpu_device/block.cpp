@@ -20,6 +20,8 @@ constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan nev
 constexpr unsigned kIdleCarriersKeptInAll = 4096;
 std::atomic<unsigned> carriers_kept{0};
 
+std::atomic<std::size_t> bytes_placed{0};
+
 uint3 at(std::uint64_t linear, const dim3& shape) {
   const std::uint64_t row = linear / shape.x;
   return {static_cast<unsigned>(linear % shape.x), static_cast<unsigned>(row % shape.y),
@@ -27,10 +29,6 @@ uint3 at(std::uint64_t linear, const dim3& shape) {
 }
 
 }  // namespace
-
-namespace {
-std::atomic<std::size_t> bytes_placed{0};
-}
 
 std::size_t place_in_block(std::size_t bytes, std::size_t alignment) noexcept {
   std::size_t before = bytes_placed.load(std::memory_order_relaxed), begin;  // relaxed: only numbers
@@ -132,7 +130,7 @@ void Block::end_unfinished(Thread& thread) noexcept {
 }
 
 void Block::finish() noexcept {
-  if (waiting_) pool().block_resumes();
+  pool().note_waiting(waiting_, false);
   if (may_spin()) pool().note_spinning(-1);
   if (signal_ != 0) {
     auto words = words_or_none([this] { return describe_signal(signal_, signal_address_, current_->carrier); });
@@ -277,7 +275,7 @@ void Block::relax(std::uint64_t waited_ns, const Bell* bell) {
     } else if (gives_way_) {
       give_way(cycle_ns);
     } else {
-      note_waiting(cycle_ns);
+      pool().note_waiting(waiting_, cycle_ns >= kYieldAfterNs);
       const bool alone = ready_.empty();  // else others wait for something else
       if (bell == nullptr || !alone || !sleep_until_rung(*bell, cycle_ns))
         back_off(cycle_ns, waiting_ ? pool().waiting_per_processor() : 0);
@@ -287,17 +285,6 @@ void Block::relax(std::uint64_t waited_ns, const Bell* bell) {
   Thread& thread = *current_;
   ready_.push(thread);
   resume_next(*thread.carrier);
-}
-
-void Block::note_waiting(std::uint64_t waited_ns) {
-  const bool waits = waited_ns >= kYieldAfterNs;
-  if (waits == waiting_) return;
-  waiting_ = waits;
-  if (waits) {
-    pool().block_waits();
-  } else {
-    pool().block_resumes();
-  }
 }
 
 void Block::nanosleep(std::uint64_t duration_ns) {

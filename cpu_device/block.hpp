@@ -135,7 +135,6 @@ class Block {
   bool arrive_at_lanes_call(unsigned mask, const char* name);
   void hand_result_to_lanes(unsigned mask, const void* result, std::size_t bytes);
   void release_converged();
-  void note_waiting(std::uint64_t waited_ns);
   bool has_unstarted() const { return next_unstarted_ < thread_count_; }
   void progress() { cycle_turns_ = 0, cycle_waited_ns_ = kNoCycle, idle_turns_ = 0; }
 

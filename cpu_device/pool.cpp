@@ -162,7 +162,7 @@ bool Pool::try_start_worker(Lock& lock) noexcept {
   return true;
 }
 
-void Pool::block_waits() {
+void Pool::begin_to_wait() {
   // Sequentially consistent with enqueue(): either that sees the free processor, or this sees what is pending.
   waiting_.fetch_add(1, std::memory_order_relaxed);
   busy_.fetch_sub(1, std::memory_order_seq_cst);
@@ -176,7 +176,9 @@ void Pool::call_workers() {
   dispatch(lock, 0);
 }
 
-void Pool::block_resumes() {
+void Pool::note_waiting(bool& noted, bool waits) {
+  if (waits == std::exchange(noted, waits)) return;
+  if (waits) return begin_to_wait();
   waiting_.fetch_sub(1, std::memory_order_relaxed);  // only sets how long others sleep
   busy_.fetch_add(1, std::memory_order_seq_cst);
 }

@@ -123,9 +123,9 @@ class Pool {
   WaitingBlocks waiting_blocks();
   std::string describe_launches();
 
-  /// A resident block calls these when it begins to wait, so that its processor is unused, and when it goes on.
-  void block_waits();
-  void block_resumes();
+  /// Notes whether all blocks of the calling OS thread wait, so that its processor is unused. `noted`: what was noted
+  /// of this thread before.
+  void note_waiting(bool& noted, bool waits);
   /// Number of waiting resident blocks, divided by the number of processors.
   std::uint64_t waiting_per_processor() const;
   /// Counts the resident blocks that may be spinning on atomics: +1 when one begins to, -1 when it has ended.
@@ -150,6 +150,7 @@ class Pool {
   void pop_runnable(Lock& lock);
   std::uint64_t dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
   void prepare(Lock& lock);
+  void begin_to_wait();
   void call_workers();
   void start_worker(Lock& lock);
   bool try_start_worker(Lock& lock) noexcept;

@@ -49,16 +49,8 @@ bool Pool::take_sharing_block(std::shared_ptr<Launch>& launch, std::uint64_t& in
 /// Runs a block, and further ones while it waits, until all of them have ended.
 void Pool::run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint64_t index) {
   bool waiting = false, takes_next = false;
-  const auto note_waiting = [&](bool waits) {
-    if (waits == std::exchange(waiting, waits)) return;
-    if (waits) {
-      block_waits();
-    } else {
-      block_resumes();
-    }
-  };
   const auto end = [&](Seat*& seat) {
-    note_waiting(false);
+    note_waiting(waiting, false);
     const std::shared_ptr<Launch> its_launch = std::move(seat->launch);
     if (const auto failure = seat->block.take_failure()) {
       report(*its_launch, *failure);
@@ -93,7 +85,7 @@ void Pool::run_by_turns(Seats& seats, std::shared_ptr<Launch> launch, std::uint6
     const bool waits = waited_ns >= kYieldAfterNs;
     const bool adds = seats.all_wait() && seats.ensure_free() && take_sharing_block(launch, index);
     if (std::exchange(takes_next, false) && !adds) call_workers();
-    note_waiting(waits && !adds);
+    note_waiting(waiting, waits && !adds);
     if (adds) {
       begin();
     } else {

@@ -72,9 +72,9 @@ void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noex
 /// waits for between two turns. So if that comes, either the look finds it, or `rung` has changed and ends the sleep:
 /// the kernel compares it after this thread counts as a sleeper.
 bool sleep_until_rung(const Bell& bell, std::uint64_t waited_ns) noexcept {
+  if (waited_ns < kBellAfterNs) return false;  // first: who rings often writes the word that the next line reads
   const std::uint32_t times = bell.rung->load(std::memory_order_acquire);
   if (std::exchange(t_rung, bell.rung) != bell.rung || times != std::exchange(t_times_rung, times)) return false;
-  if (waited_ns < kBellAfterNs) return false;
   const timespec most = timespec_of(std::min(waited_ns / 10, kBellMaxNs));
   bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, bell.rung, FUTEX_WAIT_PRIVATE, times, &most, nullptr, 0);

@@ -60,16 +60,22 @@ void Engine::run() {
     {
       const std::lock_guard lock(stepping_);
       now = detail::monotonic_ns();
-      moved = proxy_.step(now, Proxy::Pass::full);
+      moved = step(now, Proxy::Pass::full);
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
-      news_.tell();
       idle_since_ns_ = detail::monotonic_ns();
     } else {
       rest();
     }
   }
+}
+
+/// A step of a thread that holds the lock. True if anything moved: then sleeping callers look.
+bool Engine::step(std::uint64_t now, Proxy::Pass pass) {
+  const bool moved = proxy_.step(now, pass);
+  if (moved) news_.tell();
+  return moved;
 }
 
 /// Refreshes what observers read, while there are any.
@@ -112,11 +118,7 @@ void Engine::sleep_in_network() {
   {
     const std::lock_guard lock(stepping_);
     may_sleep = sleeper_.may_sleep([this] { return proxy_.waits_for_credit(); },
-                                   [this] {
-                                     const bool moved = proxy_.step(detail::monotonic_ns(), Proxy::Pass::full);
-                                     if (moved) news_.tell();
-                                     return moved;
-                                   });
+                                   [this] { return step(detail::monotonic_ns(), Proxy::Pass::full); });
     timeout_ns = nap_ns(detail::monotonic_ns());
   }
   if (may_sleep && !stopping_.load(std::memory_order_acquire)) {
@@ -146,7 +148,7 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
     if (!lock.owns_lock()) return false;
     assisted_at_ns_.store(now, std::memory_order_relaxed);
     proxy_.hint(hinted_slot);
-    if (proxy_.step(now)) news_.tell();
+    step(now, Proxy::Pass::quick);
   }
   wake_thread_behind_assistant();
   return true;

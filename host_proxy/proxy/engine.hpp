@@ -71,6 +71,7 @@ class Engine {
  private:
   void start_thread();
   void run();
+  bool step(std::uint64_t now_ns, Proxy::Pass pass);
   void show(std::uint64_t now_ns);
   void stop();
   bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
