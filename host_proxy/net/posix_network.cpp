@@ -272,15 +272,16 @@ void PosixNetwork::unwatch(int descriptor) { remove_from_epoll(epoll_.get(), des
 
 void PosixNetwork::sleep(std::uint64_t timeout_ns) { wait_for(epoll_.get(), timeout_ns); }
 
-void PosixNetwork::sleep_until_rung(std::uint64_t timeout_ns) { wait_for(bell_.get(), timeout_ns); }
+bool PosixNetwork::sleep_until_rung(std::uint64_t timeout_ns) { return wait_for(bell_.get(), timeout_ns); }
 
-void PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
+bool PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
   pollfd entry{descriptor, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
                          static_cast<long>(timeout_ns % 1'000'000'000)};
-  ppoll(&entry, 1, &timeout, nullptr);
+  const bool woken = ppoll(&entry, 1, &timeout, nullptr) > 0;
   std::uint64_t rings = 0;
   [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);
+  return woken;
 }
 
 void PosixNetwork::ring() noexcept {

@@ -21,14 +21,14 @@ class PosixNetwork final : public Network {
   /// Sleeps until the network has an event, ring() was called, or `timeout_ns` has passed.
   void sleep(std::uint64_t timeout_ns);
 
-  /// Like sleep(), but the network does not end the sleep.
-  void sleep_until_rung(std::uint64_t timeout_ns);
+  /// Like sleep(), but the network does not end the sleep. True if ring() did.
+  bool sleep_until_rung(std::uint64_t timeout_ns);
 
   /// Ends the sleep, or the next one as soon as it begins. Any thread may call.
   void ring() noexcept;
 
  private:
-  void wait_for(int descriptor, std::uint64_t timeout_ns);
+  bool wait_for(int descriptor, std::uint64_t timeout_ns);
 
   Descriptor epoll_;
   Descriptor bell_;

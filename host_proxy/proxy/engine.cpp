@@ -17,6 +17,12 @@ namespace {
 
 /// After a caller's step, the thread keeps away from the step for this long.
 constexpr std::uint64_t kParkNs = 500'000;
+/// Each look takes a processor from a caller: a round trip of 8 us takes 40 then. So the thread keeps away for longer,
+/// twice as long each time up to kLongParkNs, as long as callers make kBusySteps in each kParkNs: their steps do all
+/// that its own would. It looks after kParkedNsMax in any case.
+constexpr std::uint64_t kBusySteps = 64;
+constexpr std::uint64_t kLongParkNs = 4'000'000;
+constexpr std::uint64_t kParkedNsMax = 20'000'000;
 /// Without assistants the thread looks again at once for this long before it sleeps.
 constexpr std::uint64_t kSpinNs = 50'000;
 /// The longest sleep, even if all callers ring. The bound costs little, and a lost ring then costs no more than this.
@@ -28,7 +34,7 @@ constexpr std::uint64_t kLookNsMax = 1'000'000;
 }  // namespace
 
 Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options)
-    : proxy_(proxy), network_(network), options_(options) {
+    : proxy_(proxy), network_(network), options_(options), park_ns_(kParkNs) {
   const std::vector<int> processors = usable(options_.processors);
   start_thread();
   pthread_setname_np(thread_.native_handle(), "gpusock-proxy");
@@ -97,14 +103,27 @@ void Engine::rest() {
   const std::uint64_t now = detail::monotonic_ns();
   const std::uint64_t assisted = assisted_at_ns_.load(std::memory_order_relaxed);
   if (now < assisted + kParkNs) {
-    parked_.store(true, std::memory_order_seq_cst);
-    network_.sleep_until_rung(kParkNs);
-    parked_.store(false, std::memory_order_relaxed);
+    park();
   } else if (looks_again_at_once(now)) {
     std::this_thread::yield();
   } else {
     sleep_in_network();
   }
+}
+
+void Engine::park() {
+  parked_.store(true, std::memory_order_seq_cst);
+  for (std::uint64_t parked = 0; parked < kParkedNsMax; parked += park_ns_) {
+    const std::uint64_t before = assistants_steps_.load(std::memory_order_relaxed);
+    const bool rung = network_.sleep_until_rung(park_ns_);
+    const std::uint64_t steps = assistants_steps_.load(std::memory_order_relaxed) - before;
+    if (rung || steps < kBusySteps * (park_ns_ / kParkNs) || stopping_.load(std::memory_order_acquire)) {
+      park_ns_ = kParkNs;
+      break;
+    }
+    park_ns_ = std::min(2 * park_ns_, kLongParkNs);
+  }
+  parked_.store(false, std::memory_order_relaxed);
 }
 
 bool Engine::looks_again_at_once(std::uint64_t now) const {
@@ -147,6 +166,7 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
     const std::unique_lock lock(stepping_, std::try_to_lock);
     if (!lock.owns_lock()) return false;
     assisted_at_ns_.store(now, std::memory_order_relaxed);
+    assistants_steps_.store(assistants_steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     proxy_.hint(hinted_slot);
     step(now, Proxy::Pass::quick);
   }

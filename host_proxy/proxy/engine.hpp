@@ -78,6 +78,7 @@ class Engine {
   void wake_thread_behind_assistant();
   void ring_if_asleep(Sleeper::Asleep least);
   void rest();
+  void park();
   bool looks_again_at_once(std::uint64_t now_ns) const;
   void sleep_in_network();
   std::uint64_t nap_ns(std::uint64_t now_ns);
@@ -90,9 +91,11 @@ class Engine {
   News news_;
   std::atomic<bool> parked_{false};
   std::atomic<std::uint64_t> assisted_at_ns_{0};
+  std::atomic<std::uint64_t> assistants_steps_{0};  // written with the lock held
   std::atomic<std::uint64_t> wakeups_{0};
   std::atomic<bool> stopping_{false};
   std::uint64_t idle_since_ns_ = 0;
+  std::uint64_t park_ns_;
   std::thread thread_;
 };
 
