@@ -190,12 +190,12 @@ SUBSTITUTIONS = [
      "    if (!sim::planted(38)) ask(begun, wanted);\n",
      "shortage: where no thread is to be had, nobody asks what fabrics there are", CALLS),
     (39, "host_proxy/net/posix_network.cpp",
-     "uninterrupted([&] { return recvmsg(descriptor_.get(), &message, MSG_DONTWAIT); })",
+     "uninterrupted(call), readable)",
      "uninterrupted([&]() -> ssize_t {\n"
      "      const bool told = interest_.told;\n      interest_.told = false;\n"
-     "      const ssize_t result = recvmsg(descriptor_.get(), &message, MSG_DONTWAIT);\n"
+     "      const ssize_t result = call();\n"
      "      if (result < 0 && errno == EAGAIN && told && sim::planted(39)) errno = ECONNRESET;\n"
-     "      return result;\n    })",
+     "      return result;\n    }), readable)",
      "tcp: the network says that there are bytes, there are none, and that is taken for a broken connection"),
     (PROCESS, "host_proxy/net/posix_network.cpp",
      "  ReadySink** sink = nullptr;\n",

@@ -365,6 +365,7 @@ ssize_t __wrap_sendmsg(int descriptor, const msghdr* message, int flags) {
 
 ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
   const auto take = [&] {
+    if (const auto tcp = at<TcpSocket>(descriptor)) return tcp->read(into, bytes);
     const auto unix_socket = at<UnixSocket>(descriptor);
     return unix_socket == nullptr ? std::int64_t{-EBADF} : take_unix(*unix_socket, into, bytes, nullptr);
   };
@@ -373,6 +374,7 @@ ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
 
 ssize_t __wrap_send(int descriptor, const void* from, size_t bytes, int flags) {
   const auto put = [&] {
+    if (const auto tcp = at<TcpSocket>(descriptor)) return tcp->write(from, bytes);
     const auto unix_socket = at<UnixSocket>(descriptor);
     return unix_socket == nullptr ? std::int64_t{-EBADF}
                                   : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr});
