@@ -208,7 +208,7 @@ void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
   if (!options_.assist) return;
   if (waited_ns < kAssistNs) {
     try_step(now, ~std::uint32_t{0});
-  } else if (parked_.load(std::memory_order_relaxed)) {
+  } else if (parked_.load(std::memory_order_relaxed) && parked_.exchange(false, std::memory_order_relaxed)) {
     network_.ring();  // the thread takes over from here
   }
 }

@@ -37,21 +37,23 @@ class Sleeper {
 
   void wake_up() { Ref(asleep_).store(kAwake, ringbuf::kRelaxed); }
 
-  /// Called by a caller after its commit: true if it must ring.
+  /// Called by a caller after its commit: true if it must ring. If several callers must, one of them gets true: the
+  /// thread is rung once, however many commits come before it runs.
   bool must_be_rung(Asleep least) {
     cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E2, pairs with E1
-    return Ref(asleep_).load(ringbuf::kRelaxed) >= least;
+    return Ref(asleep_).load(ringbuf::kRelaxed) >= least && take();
   }
 
   /// Ends the sleep. Only for callers that have held the engine's lock after the thread fell asleep: the lock makes the
   /// sleep visible to them. If several callers do this, the one that gets true rings.
-  bool end_sleep() {
-    Ref word(asleep_);
-    return word.load(ringbuf::kRelaxed) != kAwake && word.exchange(kAwake, ringbuf::kRelaxed) != kAwake;
-  }
+  bool end_sleep() { return Ref(asleep_).load(ringbuf::kRelaxed) != kAwake && take(); }
 
  private:
   using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+  /// True for one caller. The others' commits are seen, too: a caller that finds the thread awake has made its fence
+  /// before E1 of the next sleep, or would find the thread asleep.
+  bool take() { return Ref(asleep_).exchange(kAwake, ringbuf::kRelaxed) != kAwake; }
 
   std::uint64_t asleep_ = kAwake;
 };

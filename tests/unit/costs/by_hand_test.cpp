@@ -53,6 +53,13 @@ class ByHand {
     context_.impl().proxy.step(detail::monotonic_ns(), pass);
     ++steps_;
   }
+  /// Lets the engine's own thread go on for a moment.
+  void let_engine_go_on() {
+    held_.unlock();
+    std::this_thread::yield();
+    held_.lock();
+  }
+
   /// A message on each connection.
   void make_round() {
     for (const Pair& pair : pairs_) send(pair);
@@ -61,8 +68,8 @@ class ByHand {
   /// Messages on the first connection that wait for the proxy together.
   void send_together() {
     for (unsigned i = 0; i < kTogether; ++i) send(pairs_.front());
-    receive(pairs_.front(), kTogether * kBytes);
   }
+  void receive_together() { receive(pairs_.front(), kTogether * kBytes); }
 
  private:
   void send(const Pair& pair) {
@@ -116,7 +123,10 @@ TEST(CostsByHand, AMessageIsOneCallOfTheSenderAndOneOfTheReceiver) {
 
 TEST(CostsByHand, MessagesThatWaitTogetherAreSentTogether) {
   ByHand proxy("tcp");
-  for (unsigned i = 0; i < kRounds; ++i) proxy.send_together();
+  for (unsigned i = 0; i < kRounds; ++i) {
+    proxy.send_together();
+    proxy.receive_together();
+  }
   const Counts counts = proxy.counts();
   EXPECT_EQ(counts.made[k_sendmsg], kRounds);
   EXPECT_EQ(counts.received(), kRounds);
@@ -157,6 +167,37 @@ TEST(CostsByHand, AMessageOnP2pNeedsNoCallAndNoProxy) {
   EXPECT_EQ(counts.looks(), 0u) << counts;
   EXPECT_EQ(counts.sent(), 0u) << counts;
   expect_lean(counts);
+}
+
+/// The thread is kept out from when it is rung until all messages are sent, as where it gets no processor.
+TEST(CostsByHand, ASleepingThreadIsRungOnceForManyMessages) {
+  ByHand proxy("tcp");
+  std::uint64_t rings = 0;
+  for (const Deadline until = patience(); rings == 0 && !until.passed();) {
+    proxy.let_engine_go_on();
+    proxy.start();
+    proxy.send_together();
+    rings = proxy.counts().made[k_write];
+    proxy.receive_together();
+  }
+  EXPECT_EQ(rings, 1u);
+}
+
+/// While callers assist, the thread keeps away for some time. A caller that has waited for long wakes it.
+TEST(CostsByHand, AThreadThatKeepsAwayIsRungOnce) {
+  Context context(quiet_options());
+  proxy::Engine& engine = context.impl().engine;
+  std::uint64_t rings = 0;
+  for (const Deadline until = patience(); rings == 0 && !until.passed();) {
+    engine.assist(detail::monotonic_ns(), 0);  // makes a step
+    std::this_thread::yield();
+    const Counts before = counts_of_this_thread(), all_before = counts_so_far();
+    for (unsigned i = 0; i < kRounds; ++i) engine.assist(detail::monotonic_ns(), 10 * proxy::Engine::kAssistNs);
+    rings = (counts_of_this_thread() - before).made[k_write];
+    // The thread may have begun to keep away before, and once more than it has called ppoll().
+    EXPECT_LE(rings, (counts_so_far() - all_before).made[k_ppoll] + 2);
+  }
+  EXPECT_NE(rings, 0u);
 }
 
 }  // namespace
