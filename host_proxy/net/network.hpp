@@ -47,6 +47,9 @@ class ByteStream {
   /// True if a read (write) may succeed. False after it returned -EAGAIN, until the network reports an event.
   bool readable = true;
   bool writable = true;
+  /// True if the last read took all that had arrived, as far as the network can tell, and there was no event since: the
+  /// next read would return -EAGAIN. False if in doubt.
+  bool drained = false;
   /// True if the network has reported that the connection is gone, or that both directions have ended: take_error()
   /// says which.
   bool broken = false;

@@ -103,9 +103,15 @@ class Connection final : public LinkEvents, public ReadySink {
     const bool has_stream = link_ != nullptr && link_kind_ == LinkKind::tcp && stream_hint_ != nullptr;
     return has_stream ? stream_hint_->tcp_info() : TcpInfo();
   }
-  /// Lets the next step try to read although the network has not reported anything.
-  void guess_readable() {
-    if (stream_hint_ != nullptr) stream_hint_->readable = true;
+  /// Call it before a step. `guess`: true lets the step try to read although the network has not reported anything.
+  void before_read(bool guess) {
+    if (stream_hint_ == nullptr) return;
+    stream_hint_->drained = false;
+    if (guess) stream_hint_->readable = true;
+  }
+  /// Call it after a step: if that has read all there was, the next one waits for an event.
+  void after_read() {
+    if (stream_hint_ != nullptr && stream_hint_->drained) stream_hint_->readable = false;
   }
   /// True if a read now would be a guess: the last one found nothing, and there was no event since.
   bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }

@@ -583,8 +583,9 @@ bool Proxy::step_active(std::uint64_t now_ns) {
   const bool guess = active_.size() <= kGuessedReads;
   for (std::size_t i = 0; i < active_.size();) {
     Connection& connection = *active_[i];
-    if (guess) connection.guess_readable();
+    connection.before_read(guess);
     const bool progressed = contain(connection, [&] { return connection.step(now_ns); });
+    if (!guess) connection.after_read();
     if (connection.wants_slot()) wait_for_slot(connection);
     if (connection.has_slot()) poll_sets_.look(connection.slot(), slots_[connection.slot()].generation);
     moved |= progressed;

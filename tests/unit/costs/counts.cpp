@@ -117,9 +117,11 @@ Counts operator-(const Counts& later, const Counts& earlier) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Counts& counts) {
-#define GPUSOCK_COSTS_NAME(name) #name,
-  static constexpr const char* kNames[] = {GPUSOCK_COSTS_CALLS(GPUSOCK_COSTS_NAME)};
-#undef GPUSOCK_COSTS_NAME
+#define GPUSOCK_COSTS_CALL(name) #name,
+  static constexpr const char* kNames[] = {
+#include "tests/unit/costs/calls.inc"
+  };
+#undef GPUSOCK_COSTS_CALL
   for (std::size_t i = 0; i < kCalls; ++i) {
     if (counts.made[i] == 0) continue;
     out << kNames[i] << " " << counts.made[i];
@@ -207,7 +209,6 @@ GPUSOCK_COSTS_COUNT(int, select, (int most, fd_set* in, fd_set* out, fd_set* oth
 GPUSOCK_COSTS_COUNT(int, setsockopt, (int file, int level, int option, const void* value, socklen_t bytes),
                     (file, level, option, value, bytes))
 GPUSOCK_COSTS_COUNT(int, shutdown, (int file, int how), (file, how))
-GPUSOCK_COSTS_COUNT(int, sigaltstack, (const stack_t* stack, stack_t* before), (stack, before))
 GPUSOCK_COSTS_COUNT(int, socket, (int family, int type, int protocol), (family, type, protocol))
 GPUSOCK_COSTS_COUNT(int, stat, (const char* path, struct stat* facts), (path, facts))
 GPUSOCK_COSTS_COUNT(int, usleep, (useconds_t duration_us), (duration_us))

@@ -12,24 +12,13 @@
 
 namespace gpusock::costs {
 
-/// The system calls that are counted. CMakeLists.txt lists them for the linker. futex_wait and futex_wake are two uses
-/// of syscall(), which a program makes for what has no function of libc.
-#define GPUSOCK_COSTS_CALLS(call)                                                                                     \
-  call(accept4) call(bind) call(clock_nanosleep) call(close) call(connect) call(epoll_create1) call(epoll_ctl)        \
-      call(epoll_pwait) call(epoll_wait) call(eventfd) call(fcntl) call(fstat) call(ftruncate) call(futex_wait)       \
-          call(futex_wake) call(getpeername) call(getpid) call(getrandom) call(getrusage) call(getsockname)           \
-              call(getsockopt) call(ioctl) call(listen) call(madvise) call(memfd_create) call(mmap) call(mprotect)    \
-                  call(munmap) call(nanosleep) call(open) call(poll) call(ppoll) call(pread) call(pthread_sigmask)    \
-                      call(pwrite) call(read) call(readv) call(recv) call(recvfrom) call(recvmmsg) call(recvmsg)      \
-                          call(sched_yield) call(select) call(send) call(sendmmsg) call(sendmsg) call(sendto)         \
-                              call(setsockopt) call(shutdown) call(sigaltstack) call(socket) call(stat) call(syscall) \
-                                  call(usleep) call(write) call(writev)
-
+/// The system calls that are counted. futex_wait and futex_wake are two uses of syscall(), which a program makes for
+/// what has no function of libc.
 enum Call {
-#define GPUSOCK_COSTS_NAME(name) k_##name,
-  GPUSOCK_COSTS_CALLS(GPUSOCK_COSTS_NAME)
-#undef GPUSOCK_COSTS_NAME
-      kCalls
+#define GPUSOCK_COSTS_CALL(name) k_##name,
+#include "tests/unit/costs/calls.inc"
+#undef GPUSOCK_COSTS_CALL
+  kCalls
 };
 
 struct Counts {

@@ -1,5 +1,7 @@
 // TCP connections as PosixNetwork shows them, where Linux's own words would mislead.
 #include "host_proxy/net/posix_network.hpp"
+#include "plain_types/socket_address.hpp"
+#include "tests/support/patience.hpp"
 
 #include <gtest/gtest.h>
 
@@ -60,6 +62,107 @@ TEST(PosixNetwork, AResetBehindThePeersEndIsAResetToWhoHasJustConnected) {
   char byte = 0;
   const iovec into{&byte, 1};
   EXPECT_EQ(stream->read({&into, 1}), 0);  // the end did come first
+}
+
+/// A pair of connected streams of a network. The peer is a socket of this test.
+class Pair {
+ public:
+  Pair() {
+    int error = 0;
+    const auto acceptor = network_.listen(Endpoint::parse("127.0.0.1:0"), 1, error);
+    detail::SocketAddress address(acceptor->local());
+    EXPECT_EQ(::connect(peer_, address.get(), address.bytes), 0);
+    for (const Deadline until = patience(); stream_ == nullptr && !until.passed();) stream_ = acceptor->accept();
+    EXPECT_NE(stream_, nullptr);
+    stream_->readable = false;
+  }
+  ~Pair() { ::close(peer_); }
+
+  ByteStream& stream() { return *stream_; }
+  void send(const std::string& text, int flags = 0) {
+    EXPECT_EQ(::send(peer_, text.data(), text.size(), flags), static_cast<ssize_t>(text.size()));
+  }
+  void end() { EXPECT_EQ(::shutdown(peer_, SHUT_WR), 0); }
+  /// Takes events until one says that there is something to read.
+  void poll() {
+    for (const Deadline until = patience(); !stream_->readable && !until.passed();) {
+      network_.sleep(10'000'000);
+      network_.poll();
+    }
+    EXPECT_TRUE(stream_->readable);
+  }
+  /// Reads at most so many bytes.
+  std::string read(std::size_t most) {
+    char bytes[64];
+    const iovec into{bytes, most};
+    const std::int64_t got = stream_->read({&into, 1});
+    return got < 0 ? "error" : std::string(bytes, static_cast<std::size_t>(got));
+  }
+  /// What a reader gets that believes the stream's flags, as the proxy's links do; "." is the end of the stream.
+  std::string read_all(std::size_t until_bytes) {
+    std::string all;
+    for (const Deadline until = patience(); all.size() < until_bytes && !until.passed();) {
+      if (!stream_->readable) poll();
+      const std::string got = read(64);
+      all += got.empty() ? "." : got == "error" ? "" : got;
+      if (stream_->drained) stream_->readable = false;
+    }
+    return all;
+  }
+
+ private:
+  PosixNetwork network_;
+  int peer_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  std::unique_ptr<ByteStream> stream_;
+};
+
+TEST(PosixNetwork, AReadThatTakesLessThanItHasRoomForHasDrainedTheStream) {
+  Pair pair;
+  pair.send("abcdef");
+  pair.poll();
+  EXPECT_EQ(pair.read(4), "abcd");
+  EXPECT_FALSE(pair.stream().drained);
+  EXPECT_EQ(pair.read(2), "ef");
+  EXPECT_FALSE(pair.stream().drained) << "there may be more";
+  EXPECT_EQ(pair.read(2), "error");
+  EXPECT_FALSE(pair.stream().drained);
+  pair.send("gh");
+  pair.poll();
+  EXPECT_EQ(pair.read(4), "gh");
+  EXPECT_TRUE(pair.stream().drained);
+  pair.stream().readable = false;
+  pair.send("i");
+  pair.poll();
+  EXPECT_FALSE(pair.stream().drained) << "an event has come since";
+}
+
+TEST(PosixNetwork, AnEndThatCameWithTheLastBytesIsRead) {
+  Pair pair;
+  pair.send("ab");
+  pair.end();
+  EXPECT_EQ(pair.read_all(3), "ab.");
+}
+
+TEST(PosixNetwork, AnEndThatComesAfterTheEventOfTheBytesBeforeItIsRead) {
+  Pair pair;
+  pair.send("ab");
+  pair.poll();
+  pair.end();
+  EXPECT_EQ(pair.read_all(3), "ab.");
+}
+
+/// A read stops at urgent data, which is skipped, and there is no event for the bytes after it.
+TEST(PosixNetwork, BytesAfterUrgentDataAreRead) {
+  for (const bool before_the_event : {true, false}) {
+    Pair pair;
+    pair.send("ab");
+    if (!before_the_event) pair.poll();
+    pair.send("!", MSG_OOB);
+    pair.send("cd");
+    EXPECT_EQ(pair.read_all(4), "abcd");
+    pair.send("ef");
+    EXPECT_EQ(pair.read_all(2), "ef");
+  }
 }
 
 TEST(PosixNetwork, LeavesTheStandardStreamsClosedWhereTheProgramHasClosedThem) {
