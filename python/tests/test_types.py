@@ -1,5 +1,5 @@
-"""Promises for type checkers: the package says that it has types, the stub has what the C++ module has, and no more, a
-checker sees what is wrong in a program."""
+"""Promises for type checkers: the package says that it has types, the stubs have what the C++ modules have, and no
+more, a checker sees what is wrong in a program."""
 
 import ast
 import importlib.util
@@ -13,11 +13,13 @@ import textwrap
 import unittest
 
 import gpusock
-from gpusock import _gpusock
+import torch  # whose libraries the first of these modules needs
+from gpusock import _gpusock, _sockets
 
 FOLDER = pathlib.Path(gpusock.__file__).parent
 PROGRAM = textwrap.dedent("""
     import gpusock
+    import numpy
     import torch
     import torch.distributed as dist
 
@@ -31,7 +33,26 @@ PROGRAM = textwrap.dedent("""
     gpusock.ErrorFeedback(1)        # wrong
     options.deterministic = "yes"   # wrong
     gpusock.nothing                 # wrong
+
+    with gpusock.Context(timeout=None) as context, context.listen(("127.0.0.1", 0)) as listener:
+        peer: gpusock.Socket = context.connect(listener.address, timeout=3)
+        peer.sendall(numpy.ones(3))
+        received: int = peer.recv_into(torch.ones(3))
+        for ready, events in context.poll([listener, (peer, 4)]):
+            ready.close()
+    gpusock.Context(None)           # wrong
+    context.connect(3)              # wrong
+    peer.send("text")               # wrong
+    peer.accept()                   # wrong
+    gpusock.Socket.made()           # wrong
 """)
+
+
+def named_class(module, name):
+    """A class of a C++ module's stub."""
+    stub = ast.parse((FOLDER / (module.__name__.split(".")[1] + ".pyi")).read_text()).body
+    [found] = (node for node in stub if isinstance(node, ast.ClassDef) and node.name == name)
+    return found
 
 
 class Types(unittest.TestCase):
@@ -42,17 +63,35 @@ class Types(unittest.TestCase):
         for name in gpusock.__all__:
             self.assertTrue(callable(getattr(gpusock, name)), name)
 
-    def test_the_stub_is_of_the_module(self):
-        stub = ast.parse((FOLDER / "_gpusock.pyi").read_text()).body
-        named = {node.name: node for node in stub if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        self.assertEqual(set(named), {name for name in dir(_gpusock) if not name.startswith("__")})
-        for name, node in named.items():
-            if isinstance(node, ast.FunctionDef):
-                arguments = [argument.arg for argument in node.args.args]
-                said = getattr(_gpusock, name).__doc__.split("->")[0]  # pybind11: name(one: type, other: type) -> type
-                self.assertEqual(arguments, re.findall(r"[(,] ?(\w+):", said), name)
-        members = {node.target.id for node in named["Options"].body if isinstance(node, ast.AnnAssign)}
+    def functions_match(self, nodes, of):
+        """Functions of a stub, and properties, have the arguments of those of a C++ module or class."""
+        for node in nodes:
+            if not isinstance(node, ast.FunctionDef) or node.name == "__exit__":  # whose arguments nobody names
+                continue
+            arguments = [argument.arg for argument in node.args.args + node.args.kwonlyargs]
+            is_property = any(isinstance(name, ast.Name) and name.id == "property" for name in node.decorator_list)
+            self.assertEqual(is_property, isinstance(vars(of)[node.name], property), node.name)
+            if not is_property:
+                said = getattr(of, node.name).__doc__.split("->")[0]  # pybind11: name(one: type, other: type) -> type
+                self.assertEqual(arguments, re.findall(r"[(,] ?(\w+):", said), node.name)
+
+    def test_the_stubs_are_of_the_modules(self):
+        for module in (_gpusock, _sockets):
+            stub = ast.parse((FOLDER / (module.__name__.split(".")[1] + ".pyi")).read_text()).body
+            named = {node.name: node for node in stub if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+            public = {name for name in named if not name.startswith("_")}
+            self.assertEqual(public, {name for name in dir(module) if not name.startswith("__")})
+            self.functions_match(stub, module)
+        members = {node.target.id for node in named_class(_gpusock, "Options").body if isinstance(node, ast.AnnAssign)}
         self.assertEqual(members, {name for name in vars(_gpusock.Options) if not name.startswith("_")})
+        for name in ("Context", "Socket", "Listener"):
+            body, of = named_class(_sockets, name).body, getattr(_sockets, name)
+            self.functions_match(body, of)
+            members = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+            self.assertEqual(
+                {member for member in members if not member.startswith("_")},
+                {member for member in vars(of) if not member.startswith("_")},
+            )
 
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not here: pip install mypy")
     def test_a_checker_sees_what_is_wrong(self):

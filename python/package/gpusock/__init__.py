@@ -1,6 +1,7 @@
-"""PyTorch's torch.distributed on gpusock: torch.distributed.init_process_group("gpusock").
+"""Sockets whose peers are GPU kernels, and PyTorch's torch.distributed on them: init_process_group("gpusock").
 
-Importing torch registers the back end, once this package is installed. docs/pytorch.md says what it does.
+Context, Socket and Listener need no PyTorch, and do not import it (docs/python.md). Importing torch registers the back
+end, once this package is installed (docs/pytorch.md).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import atexit
 import os
 import secrets
 import socket
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,10 +19,22 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from ._gpusock import Options as Options, abort as abort
+    from ._sockets import Context as Context, Listener as Listener, Socket as Socket
     from .error_feedback import ErrorFeedback as ErrorFeedback, ddp_hook as ddp_hook
 
 __version__ = "0.1.0"
-__all__ = ["ErrorFeedback", "Options", "Traffic", "abort", "ddp_hook", "register", "traffic"]
+__all__ = [
+    "Context",
+    "ErrorFeedback",
+    "Listener",
+    "Options",
+    "Socket",
+    "Traffic",
+    "abort",
+    "ddp_hook",
+    "register",
+    "traffic",
+]
 
 _END_PATIENCE = timedelta(seconds=5)  # how long a program's end waits for operations that nobody has waited for
 
@@ -67,8 +81,6 @@ def _make(given: _DistributedBackendOptions, options: Options | None) -> Backend
 
 
 def _end() -> None:
-    import sys
-
     if module := sys.modules.get(__name__ + "._gpusock"):
         module.end_all(_END_PATIENCE)
 
@@ -108,7 +120,12 @@ def register() -> None:
 if not TYPE_CHECKING:  # type checkers have seen the names above
 
     def __getattr__(name):
+        if name in ("Context", "Listener", "Socket"):
+            from . import _sockets
+
+            return getattr(_sockets, name)
         if name in ("Options", "abort"):
+            register()  # imports torch, whose libraries the module needs
             from . import _gpusock
 
             return getattr(_gpusock, name)
@@ -119,4 +136,5 @@ if not TYPE_CHECKING:  # type checkers have seen the names above
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-register()
+if "torch" in sys.modules:  # else torch calls register() when it is imported
+    register()
