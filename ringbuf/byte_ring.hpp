@@ -154,6 +154,9 @@ class ByteProducer {
     return memory_.capacity - (position_ - consumed_seen_);
   }
 
+  /// The next writable() looks at the consumer's word.
+  GPUSOCK_FN void forget_room() { consumed_seen_ = position_ - memory_.capacity; }
+
   /// Loads the consumer's word (P2), for note_consumed(). Any thread may call it while another one uses this half.
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_consumed() const {
     typename Atomics::template Ref<std::uint64_t> word(*consumed_);
@@ -231,6 +234,9 @@ class ByteConsumer {
 
   /// Bytes that are known to be there, without a look at the producer's word.
   [[nodiscard]] GPUSOCK_FN std::uint64_t known_readable() const { return committed_seen_ - position_; }
+
+  /// The next readable() looks at the producer's word.
+  GPUSOCK_FN void forget_arrived() { committed_seen_ = position_; }
 
   /// Bytes that could be read now; for the same callers as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {

@@ -161,6 +161,7 @@ GPUSOCK_FN_BY_ALL std::int64_t recv_by_all(const Group& group, const Net& net, S
     const std::uint64_t left = bytes - done;
     CopyRange range{-EBADF};
     if (entered) {
+      if (peeks) slot->rx.forget_arrived();  // what has arrived since an earlier peek is to be seen
       const std::uint64_t half = slot->rx.memory().capacity / 2;
       const std::uint64_t part = peeks ? slot->rx.memory().capacity : (left < half ? left : half);
       const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : part;

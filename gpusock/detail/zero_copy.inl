@@ -84,6 +84,8 @@ GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot
   } else if (bytes != 0) {
     slot.tx.commit(bytes);
     if (slot.link_needs_proxy != 0) ring_doorbell(side, socket);
+  } else {
+    slot.tx.forget_room();  // it was too little: the next call looks again
   }
   if (!owner) count_out(side, socket, slot);
 }
@@ -188,6 +190,8 @@ GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::ui
   if (error == 0 && bytes != 0) {
     slot->rx.release(table::carries_records(socket) ? slot->records.peeked_span : bytes);
     if (slot->link_needs_proxy != 0) ring_for_credit(side);
+  } else if (error == 0 && !table::carries_records(socket)) {
+    slot->rx.forget_arrived();  // it was too little: the next call looks again
   }
   if (!owner) count_out(side, socket, *slot);
   return error;

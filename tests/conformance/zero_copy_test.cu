@@ -5,6 +5,7 @@ namespace gpusock::conformance::zero_copy {
 namespace {
 
 constexpr std::uint64_t kRing = 4 << 10;
+constexpr std::uint64_t kAtFirst = 100;
 
 Options zero_copy_options(std::uint32_t sockets_max = 16) {
   Options options;
@@ -115,6 +116,98 @@ TYPED_TEST(ZeroCopy, TheAcceptingSideReservesAsWell) {
   EXPECT_EQ(this->party_.result(0), static_cast<std::int64_t>(kTotal)) << "sent; error " << this->party_.result(1);
   EXPECT_EQ(this->other_.result(0), static_cast<std::int64_t>(kTotal));
   EXPECT_EQ(this->other_.result(1), 0);
+}
+
+/// Calls `look` until it returns 64, or 10 s have passed. Returns its last result.
+template <class Group, class Look>
+GPUSOCK_FN std::int64_t look_for_64(const Group& group, Look look) {
+  const std::uint64_t end_ns = detail::broadcast(group, clock_ns()) + 10'000'000'000;
+  std::int64_t size = look();
+  while (size > 0 && size < 64 && detail::broadcast(group, clock_ns()) < end_ns) size = look();
+  return size;
+}
+
+/// Fills the ring but for one byte, which does not lie at the ring's end, and reserves until there is room for more.
+struct ReserveUntilThereIsRoom {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Span rest;
+    std::int64_t moved = net.send(group, socket, buffer, kAtFirst, 0, patience());
+    moved += net.recv(group, socket, buffer, 1, 0, patience());  // the peer has taken them
+    moved += net.reserve(group, socket, kRing, rest, patience()).size + rest.size + net.abort(group, socket);
+    moved += net.send(group, socket, buffer, kRing - 1, 0, patience());
+    note(group, report, 0, moved);
+    note(group, report, 1, look_for_64(group, [&] {
+           const Span span = net.reserve(group, socket, 64, patience());
+           if (span.size > 0) net.abort(group, socket);
+           return span.size;
+         }));
+  }
+};
+
+struct ReceiveToTheEnd {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    std::int64_t all = net.recv(group, socket, buffer, kAtFirst, kWaitAll, patience()), got = 0;
+    net.send(group, socket, buffer, 1, 0, patience());
+    while ((got = net.recv(group, socket, buffer, kRing, 0, patience())) > 0) all += got;
+    note(group, report, 0, all);
+  }
+};
+
+TYPED_TEST(ZeroCopy, AReservationAfterAnAbortSeesNewRoom) {
+  converse(this->party_, this->other_, TypeParam::kLink, ReceiveToTheEnd{this->buffer_.data()},
+           ReserveUntilThereIsRoom{this->other_buffer_.data()});
+  EXPECT_EQ(this->other_.result(0), static_cast<std::int64_t>(kAtFirst + 1 + kRing + kRing - 1));
+  EXPECT_EQ(this->other_.result(1), 64);
+  EXPECT_EQ(this->party_.result(0), static_cast<std::int64_t>(kAtFirst + kRing - 1));
+}
+
+/// Sends one byte, and 63 more when the peer has seen it; twice.
+struct SendInTwoParts {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    std::int64_t moved = 0;
+    for (int round = 0; round < 2; ++round) {
+      moved += net.send(group, socket, buffer, 1, 0, patience());
+      moved += net.recv(group, socket, buffer, 1, kWaitAll, patience());
+      moved += net.send(group, socket, buffer, 63, 0, patience());
+    }
+    note(group, report, 0, moved);
+  }
+};
+
+/// Looks at what has arrived, and takes nothing, until all is there: by peek, and by recv.
+struct LookUntilAllIsThere {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    const auto by_peek = [&] {
+      const Span span = net.peek(group, socket, 64, patience());
+      if (span.size > 0) net.release(group, socket, 0);
+      return span.size;
+    };
+    const auto by_recv = [&] { return net.recv(group, socket, buffer, 64, kPeek, patience()); };
+    note(group, report, 0, by_peek());
+    note(group, report, 1, net.send(group, socket, buffer, 1, 0, patience()));
+    note(group, report, 2, look_for_64(group, by_peek));
+    note(group, report, 3, net.recv(group, socket, buffer, 64, kWaitAll, patience()));
+    note(group, report, 4, by_recv());
+    note(group, report, 5, net.send(group, socket, buffer, 1, 0, patience()));
+    note(group, report, 6, look_for_64(group, by_recv));
+  }
+};
+
+TYPED_TEST(ZeroCopy, APeekAfterOneThatTookNothingSeesNewBytes) {
+  converse(this->party_, this->other_, TypeParam::kLink, LookUntilAllIsThere{this->buffer_.data()},
+           SendInTwoParts{this->other_buffer_.data()});
+  EXPECT_EQ(this->other_.result(0), 2 * (1 + 1 + 63));
+  for (const int looked_at_first : {0, 4}) EXPECT_EQ(this->party_.result(looked_at_first), 1);
+  EXPECT_EQ(this->party_.result(2), 64) << "by peek";
+  EXPECT_EQ(this->party_.result(6), 64) << "by recv with kPeek";
 }
 
 /// Everything one should not do with a reservation; what is sent in the end is "abc".

@@ -289,6 +289,11 @@ class Schedules(unittest.TestCase):
             self.assertEqual(status, 0, error)
             self.assertIn(says, out)
 
+    def test_stores_answer_with_more_than_a_ring_holds(self):
+        status, out, error = run("bench", "--owners", "4", "--link", "tcp", "--sizes", "16M", "--pairs", 2, "--repeats", 1)
+        self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"\n +16M +4 +2( +[0-9.]+){7}\n$")
+
     def test_stores_are_timed_beside_raw_sockets(self):
         file = self.folder / "stores.json"
         status, out, error = run("bench", "--owners", "1,2", "--nodes", 2, "--sizes", "4,1K", "--pairs", 7, "--repeats", 2, "--json", file)

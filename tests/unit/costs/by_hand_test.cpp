@@ -102,6 +102,10 @@ class ByHand {
   Counts before_, all_before_;
 };
 
+/// Calls that send, and that receive, whatever they moved: with one piece of memory, or with two where a ring ends.
+std::uint64_t sends(const Counts& counts) { return counts.made[k_send] + counts.made[k_sendmsg]; }
+std::uint64_t reads(const Counts& counts) { return counts.made[k_recv] + counts.made[k_recvmsg]; }
+
 /// Nothing that has no place in a step.
 void expect_lean(const Counts& counts) {
   EXPECT_EQ(counts.wakes(), 0u) << "the engine's thread is awake: " << counts;
@@ -114,9 +118,9 @@ TEST(CostsByHand, AMessageIsOneCallOfTheSenderAndOneOfTheReceiver) {
   ByHand proxy("tcp");
   for (unsigned i = 0; i < kRounds; ++i) proxy.make_round();
   const Counts counts = proxy.counts();
-  EXPECT_EQ(counts.made[k_sendmsg], kRounds);
+  EXPECT_EQ(sends(counts), kRounds);
   EXPECT_EQ(counts.received(), kRounds);
-  EXPECT_LE(counts.made[k_recvmsg], 2 * proxy.steps()) << "each step reads each of the two sockets once";
+  EXPECT_LE(reads(counts), 2 * proxy.steps()) << "each step reads each of the two sockets once";
   EXPECT_LE(counts.made[k_epoll_wait], proxy.steps() / kPollInterval + 1);
   expect_lean(counts);
 }
@@ -128,7 +132,7 @@ TEST(CostsByHand, MessagesThatWaitTogetherAreSentTogether) {
     proxy.receive_together();
   }
   const Counts counts = proxy.counts();
-  EXPECT_EQ(counts.made[k_sendmsg], kRounds);
+  EXPECT_EQ(sends(counts), kRounds);
   EXPECT_EQ(counts.received(), kRounds);
   expect_lean(counts);
 }
@@ -138,9 +142,9 @@ TEST(CostsByHand, WithManyConnectionsThoseAreReadThatHaveNews) {
   ByHand proxy("tcp", kPairs);
   for (unsigned i = 0; i < kRounds; ++i) proxy.make_round();
   const Counts counts = proxy.counts();
-  EXPECT_EQ(counts.made[k_sendmsg], kRounds * kPairs);
+  EXPECT_EQ(sends(counts), kRounds * kPairs);
   EXPECT_EQ(counts.received(), kRounds * kPairs);
-  EXPECT_EQ(counts.made[k_recvmsg], kRounds * kPairs) << "none finds nothing";
+  EXPECT_EQ(reads(counts), kRounds * kPairs) << "none finds nothing";
   EXPECT_LE(counts.made[k_epoll_wait], proxy.steps());
   expect_lean(counts);
 }
@@ -153,8 +157,8 @@ TEST(CostsByHand, AStepWithNothingToDoAsksEpollAtMost) {
     for (unsigned i = 0; i < kRounds; ++i) proxy.step(pass);
     const Counts counts = proxy.counts();
     EXPECT_EQ(counts.made[k_epoll_wait], pass == Proxy::Pass::full ? kRounds : kRounds / kPollInterval);
-    EXPECT_EQ(counts.made[k_recvmsg], 0u);
-    EXPECT_EQ(counts.made[k_sendmsg], 0u);
+    EXPECT_EQ(reads(counts), 0u);
+    EXPECT_EQ(sends(counts), 0u);
     expect_lean(counts);
   }
 }
