@@ -309,10 +309,9 @@ bool PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
   pollfd entry{descriptor, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
                          static_cast<long>(timeout_ns % 1'000'000'000)};
-  const bool woken = ppoll(&entry, 1, &timeout, nullptr) > 0;
+  ppoll(&entry, 1, &timeout, nullptr);
   std::uint64_t rings = 0;
-  [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);
-  return woken;
+  return ::read(bell_.get(), &rings, sizeof rings) > 0;
 }
 
 void PosixNetwork::ring() noexcept {
