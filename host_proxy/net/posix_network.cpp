@@ -311,7 +311,7 @@ bool PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
                          static_cast<long>(timeout_ns % 1'000'000'000)};
   ppoll(&entry, 1, &timeout, nullptr);
   std::uint64_t rings = 0;
-  return ::read(bell_.get(), &rings, sizeof rings) > 0;
+  return ::read(bell_.get(), &rings, sizeof rings) > 0;  // of a ring that came after ppoll() ended, too: it is taken
 }
 
 void PosixNetwork::ring() noexcept {

@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace gpusock::proxy {
 namespace {
@@ -163,6 +165,26 @@ TEST(PosixNetwork, BytesAfterUrgentDataAreRead) {
     pair.send("ef");
     EXPECT_EQ(pair.read_all(2), "ef");
   }
+}
+
+/// The thread looks at the bell, and then takes what has rung. A ring in between is taken, too, and must not be lost:
+/// who rang does not ring again.
+TEST(PosixNetwork, EachRingIsReported) {
+  constexpr int kRings = 100;
+  PosixNetwork network;
+  const Deadline until = patience();
+  std::atomic<int> reported{0};
+  std::thread ringer([&] {
+    for (int rings = 0; rings < kRings && !until.passed(); ++rings) {
+      network.ring();
+      while (reported.load() <= rings && !until.passed()) std::this_thread::yield();
+    }
+  });
+  while (reported.load() < kRings && !until.passed()) {
+    if (network.sleep_until_rung(0)) reported.fetch_add(1);
+  }
+  ringer.join();
+  EXPECT_EQ(reported.load(), kRings);
 }
 
 TEST(PosixNetwork, LeavesTheStandardStreamsClosedWhereTheProgramHasClosedThem) {
