@@ -163,6 +163,7 @@ bool TcpLink::deliver() {
 /// error.
 std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
+  if (send_error_ != 0) stream_->drained = false;  // the next read finds out that readers have all: no event need come
   if (result > 0) return static_cast<std::uint64_t>(result);
   if (result == -EAGAIN && send_error_ == 0) return 0;
   // Report it now: the system reports its error only once. Later writes get EPIPE, which is not the cause.

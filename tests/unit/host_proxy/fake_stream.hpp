@@ -15,19 +15,26 @@ class FakeStream final : public proxy::ByteStream {
   struct Network {
     std::string sent, arriving;
     std::size_t takes = ~std::size_t{0};
+    int write_error = 0;
     bool ended_writing = false, reset = false, peer_ended = false, read_shut_down = false;
   };
   explicit FakeStream(Network& network) : network_(network) {}
 
   std::int64_t read(std::span<const iovec> into) override {
-    if (network_.arriving.empty()) return network_.peer_ended ? 0 : -EAGAIN;
+    drained = false;
+    if (network_.arriving.empty()) {
+      readable = network_.peer_ended;
+      return network_.peer_ended ? 0 : -EAGAIN;
+    }
     const std::size_t bytes = std::min(into[0].iov_len, network_.arriving.size());
     std::memcpy(into[0].iov_base, network_.arriving.data(), bytes);
     network_.arriving.erase(0, bytes);
+    drained = bytes < into[0].iov_len;
     return static_cast<std::int64_t>(bytes);
   }
   std::int64_t write(std::span<const iovec> from) override {
     if (network_.read_shut_down) return -EPIPE;
+    if (network_.write_error != 0) return -network_.write_error;
     const std::size_t bytes = std::min(from[0].iov_len, network_.takes);
     if (bytes == 0) return -EAGAIN;
     network_.takes -= bytes;
