@@ -418,6 +418,9 @@ class Calls(SocketTest):
         for bad, kind in (([3], TypeError), ([(pairs[0][0], 64)], ValueError), ([(pairs[0][0], "1")], TypeError)):
             with self.assertRaises(kind):
                 self.context.poll(bad, 0)
+        with gpusock.Context() as another, another.listen(ANYWHERE + "p2p") as theirs:
+            with self.assertRaisesRegex(ValueError, "another context"):
+                self.context.poll([listener, theirs], 0)
         self.assertEqual(self.context.poll([], 0), [])
 
     def test_signals(self):
@@ -562,6 +565,9 @@ class Calls(SocketTest):
             (("127.0.0.1", "1"), TypeError, "int"),
             (("127.0.0.1",), TypeError, "HOST"),
             ((1, 2), TypeError, "HOST"),
+            (("127.0.0.1\0.example", 1), ValueError, "null"),
+            ("127.0.0.1\0.example:1", ValueError, "null"),
+            (("\ud800", 1), UnicodeEncodeError, "surrogates"),
             (7, TypeError, "HOST"),
         ):
             for call in (self.context.connect, self.context.listen):
@@ -659,6 +665,36 @@ class Programs(unittest.TestCase):
                 wait(listener.accept)
                 wait(one.recv, 1)
                 wait(context.poll, [one])
+            print("ends", flush=True)
+        """)
+        self.assertEqual(said, "ends\nlate\n")
+
+    def test_a_program_ends_while_threads_make_contexts(self):
+        said = self.ends("""
+            import gpusock, os, sys, threading, time
+            class Late:
+                def __del__(self, sleep=time.sleep, write=os.write):
+                    sleep(0.3)
+                    write(1, b"late\\n")
+            sys.late = Late()
+            def make(began):
+                while True:
+                    with gpusock.Context():
+                        began.set()
+            def look_up(began):
+                with gpusock.Context() as context:
+                    while True:
+                        began.set()
+                        try:
+                            context.listen("localhost.invalid:0")
+                        except gaierror:
+                            pass
+            from socket import gaierror
+            threading.excepthook = lambda error: None
+            for call in (make, make, look_up):
+                began = threading.Event()
+                threading.Thread(target=call, args=(began,), daemon=True).start()
+                began.wait()
             print("ends", flush=True)
         """)
         self.assertEqual(said, "ends\nlate\n")

@@ -4,6 +4,8 @@
 /// Waits are cut into slices. In a slice the thread is without the GIL, and between two slices it lets Python's signal
 /// handlers run. What is not said to be shared is used with the GIL alone.
 
+#include "without_gil.hpp"
+
 #include <gpusock/gpusock.hpp>
 
 #include <pybind11/pybind11.h>
@@ -62,7 +64,7 @@ class Timeout {
 class Context {
  public:
   Context(const gpusock::Options& options, const Timeout& timeout) : timeout(timeout) {
-    const py::gil_scoped_release release;
+    const WithoutGil away;
     context_ = std::make_unique<gpusock::Context>(options);
     net_ = context_->net();
   }
@@ -101,11 +103,13 @@ class Context {
     living().erase(this);
   }
 
-  /// Closes all contexts. A thread that came back from a call while the interpreter ends would be ended in the middle
-  /// of C++, and with it the process.
+  /// Closes all contexts, and lets nobody make another one. A thread that came back from a call while the interpreter
+  /// ends would be ended in the middle of C++, and with it the process.
   static void end_all() {
-    for (const std::uint64_t until = gpusock::clock_ns() + kEndNs; !living().empty() && gpusock::clock_ns() < until;) {
-      if (const auto context = living().begin()->second.lock()) context->close();
+    WithoutGil::end();
+    const std::uint64_t until = gpusock::clock_ns() + kEndNs;
+    while ((!living().empty() || WithoutGil::any()) && gpusock::clock_ns() < until) {
+      if (const auto context = living().empty() ? nullptr : living().begin()->second.lock()) context->close();
       const py::gil_scoped_release release;  // another thread may be closing it
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

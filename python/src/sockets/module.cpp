@@ -41,6 +41,7 @@ py::list poll(Context& context, const py::iterable& sockets, py::handle seconds)
     const int events = is_pair ? number(item[py::int_(1)]) : int{gpusock::kPollIn};
     if ((events & ~kEvents) != 0) throw py::value_error("gpusock: poll: events are select.POLLIN and select.POLLOUT");
     const Opened* const socket = opened(object);
+    if (!socket->is_of(context)) throw py::value_error("gpusock: poll: a socket of another context");
     if (socket->closed()) closed.push_back(entries.size());
     entries.push_back({socket->closed() ? -1 : socket->handle(), static_cast<std::int16_t>(events), 0});
     objects.push_back(object);

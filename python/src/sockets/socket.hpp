@@ -45,6 +45,7 @@ class Opened {
   py::tuple name() const { return pair_of(local()); }
 
   gpusock::Socket handle() const { return handle_; }
+  bool is_of(const Context& context) const { return context_.get() == &context; }
 
  protected:
   /// The context. Throws Error if this socket is closed.
