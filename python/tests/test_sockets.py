@@ -699,6 +699,28 @@ class Programs(unittest.TestCase):
         """)
         self.assertEqual(said, "ends\nlate\n")
 
+    def test_closing_a_context_whose_connections_just_come(self):
+        said = self.ends("""
+            import gpusock, threading
+            def try_to(call, *arguments):
+                try:
+                    call(*arguments)
+                except OSError:
+                    pass
+            for _ in range(1000):
+                context = gpusock.Context(sockets_max=8, ring_bytes=4096, timeout=30)
+                listener = context.listen("127.0.0.1:0,link=p2p")
+                calls = [(listener.accept,), (context.connect, listener.address)]
+                threads = [threading.Thread(target=try_to, args=call) for call in 2 * calls]
+                for thread in threads:
+                    thread.start()
+                context.close()
+                for thread in threads:
+                    thread.join()
+            print("ends")
+        """)
+        self.assertEqual(said, "ends\n")
+
     def test_a_process_that_forks(self):
         said = self.ends("""
             import errno, gpusock, os, threading, warnings

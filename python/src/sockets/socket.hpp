@@ -68,6 +68,7 @@ class Socket : public Opened {
  public:
   Socket(std::shared_ptr<Context> context, gpusock::Socket handle, gpusock::SocketType type)
       : Opened(std::move(context), handle, type) {
+    const Call call(*context_);  // another thread may be closing the context since the handle came
     context_->net().getpeername(handle_, peer_);
   }
 
