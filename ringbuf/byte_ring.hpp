@@ -202,7 +202,7 @@ class ByteProducer {
   std::uint64_t* consumed_ = nullptr;   // the consumer writes it
   WordCopy copy_;                       // of *committed_
   std::uint64_t position_ = 0;          // == *committed_
-  std::uint64_t consumed_seen_ = 0;     // a past value of *consumed_
+  std::uint64_t consumed_seen_ = 0;     // *consumed_ was at least this
 };
 
 /// The consuming half. One thread at a time uses it.
@@ -275,7 +275,7 @@ class ByteConsumer {
   std::uint64_t* consumed_ = nullptr;   // this half writes it
   WordCopy copy_;                       // of *consumed_
   std::uint64_t position_ = 0;          // == *consumed_
-  std::uint64_t committed_seen_ = 0;    // a past value of *committed_
+  std::uint64_t committed_seen_ = 0;    // *committed_ was at least this
 };
 
 }  // namespace gpusock::ringbuf

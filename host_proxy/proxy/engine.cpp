@@ -18,8 +18,9 @@ namespace {
 /// After a caller's step, the thread keeps away from the step for this long.
 constexpr std::uint64_t kParkNs = 500'000;
 /// Each look takes a processor from a caller: a round trip of 8 us takes 40 then. So the thread keeps away for longer,
-/// twice as long each time up to kLongParkNs, as long as callers make kBusySteps in each kParkNs: their steps do all
-/// that its own would. It looks after kParkedNsMax in any case.
+/// twice as long each time up to kLongParkNs, as long as callers make kBusySteps in each kParkNs: so many quick steps
+/// do what a full one would. If callers stop, what they left waits for the rest of that time, which is less than they
+/// have been busy. It looks after kParkedNsMax in any case.
 constexpr std::uint64_t kBusySteps = 64;
 constexpr std::uint64_t kLongParkNs = 4'000'000;
 constexpr std::uint64_t kParkedNsMax = 20'000'000;
