@@ -127,13 +127,8 @@ std::uint64_t median_of(const Switches& switches) {
   return each[kRequests / 2];
 }
 
-void check_serve(unsigned threads, std::uint64_t switches_max) {
-  Context context(quiet_options());
-  const Listening listening(context);
-  DeviceBuffer<Memory> memory(context, 1);
-  Mapped<Switches> switches(context, 1);
-  launch(context, {.grid = 1, .block = threads}, threads == 1 ? serve_by_thread : serve_by_block, context.net(),
-         listening.socket, memory.data(), switches.data());
+/// Asks all that a test asks, of a server that runs. Ends it then.
+void ask_and_count(Context& context, const Listening& listening) {
   Client client(listening.where);
   EXPECT_TRUE(client.ask(kWarmUp));
   settle(context);
@@ -142,6 +137,16 @@ void check_serve(unsigned threads, std::uint64_t switches_max) {
   expect_lean(counts_after_steps(context) - before, kRequests);
   context.cancel();
   context.synchronize();
+}
+
+void check_serve(unsigned threads, std::uint64_t switches_max) {
+  Context context(quiet_options());
+  const Listening listening(context);
+  DeviceBuffer<Memory> memory(context, 1);
+  Mapped<Switches> switches(context, 1);
+  launch(context, {.grid = 1, .block = threads}, threads == 1 ? serve_by_thread : serve_by_block, context.net(),
+         listening.socket, memory.data(), switches.data());
+  ask_and_count(context, listening);
   ASSERT_EQ(switches[0].requests, kAll);
   EXPECT_LE(median_of(switches[0]), switches_max);
 }
@@ -171,14 +176,7 @@ void check_example(unsigned threads, std::uint64_t switches_max) {
                             kConnections,  connections.data(), input.data(), entries.data(), counters.data(),
                             failed.data()};
   launch(context, {.grid = 1, .block = threads}, serve_and_count, server, switches.data());
-  Client client(listening.where);
-  EXPECT_TRUE(client.ask(kWarmUp));
-  settle(context);
-  const Counts before = counts_after_steps(context);
-  EXPECT_TRUE(client.ask(kRequests));
-  expect_lean(counts_after_steps(context) - before, kRequests);
-  context.cancel();
-  context.synchronize();
+  ask_and_count(context, listening);
   EXPECT_EQ(failed[0], 0);
   EXPECT_LE(switches[0], switches_max);
 }
