@@ -109,7 +109,7 @@ class Buffer {
     bytes_ = (static_cast<std::size_t>(elements) * tensor->bits * tensor->lanes + 7) / 8;
   }
 
-  /// The capsule, which frees the export when it is destroyed: nobody takes it over.
+  /// The capsule of DLPack. It is never renamed to "used", so its destructor frees the export.
   static py::object exported(py::handle object) {
     try {
       return object.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));

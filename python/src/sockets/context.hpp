@@ -103,8 +103,8 @@ class Context {
     living().erase(this);
   }
 
-  /// Closes all contexts, and lets nobody make another one. A thread that came back from a call while the interpreter
-  /// ends would be ended in the middle of C++, and with it the process.
+  /// Closes all contexts. From then on none can be made. Otherwise a thread could return from a call while the
+  /// interpreter ends: Python would end the thread in the middle of C++ code, and that ends the process.
   static void end_all() {
     WithoutGil::end();
     const std::uint64_t until = gpusock::clock_ns() + kEndNs;

@@ -136,7 +136,7 @@ class Socket : public Opened {
     return (flags & MSG_PEEK) != 0 ? gpusock::kPeek : (flags & MSG_MORE) != 0 ? gpusock::kMore : 0;
   }
 
-  /// Makes a call of which one thread at a time may be in, of this direction.
+  /// Makes a call. Only one thread at a time sends, and only one receives: `direction` is the lock of one of the two.
   template <class Do>
   static std::int64_t alone(std::timed_mutex& direction, std::uint64_t ns, Do&& call) {
     const std::uint64_t begin_ns = gpusock::clock_ns();
