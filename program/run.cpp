@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 namespace gpusock::program {
 namespace {
@@ -47,9 +49,16 @@ void print(const std::string& text) {
 JsonOutput::JsonOutput(const std::string& file) : name_(file) {
   output_is_json = output_is_json || file == "-";
   if (file == "-") return;
+  std::error_code unknown;
+  is_new_ = std::filesystem::symlink_status(file, unknown).type() == std::filesystem::file_type::not_found;
   errno = 0;
-  file_.open(file, std::ios::binary);
+  file_.open(file, std::ios::binary | std::ios::app);
   require_file();
+}
+
+JsonOutput::~JsonOutput() {
+  std::error_code ignored;
+  if (is_new_ && is_empty_) std::filesystem::remove(name_, ignored);
 }
 
 void JsonOutput::require_file() {
@@ -69,6 +78,11 @@ void write_file(const std::string& file, const std::string& text) {
 }
 
 void JsonOutput::write(const std::string& text) {
+  std::error_code unknown;
+  if (is_empty_ && file_.is_open() && std::filesystem::is_regular_file(name_, unknown)) {
+    std::filesystem::resize_file(name_, 0);
+  }
+  is_empty_ = false;
   errno = 0;
   if (file_.is_open()) {
     file_ << text << std::flush;

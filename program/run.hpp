@@ -34,8 +34,13 @@ int check_output(const std::string& program, int status);
 /// standard error, so that standard output has only JSON.
 class JsonOutput {
  public:
-  /// Opens the file. Throws gpusock::Error if it cannot be written.
+  /// Opens the file. What it holds stays there until the first write(): a program that fails keeps the results of the
+  /// run before. Throws gpusock::Error if it cannot be written.
   explicit JsonOutput(const std::string& file);
+  /// Removes a file that the constructor has made, if nothing was written.
+  ~JsonOutput();
+  JsonOutput(const JsonOutput&) = delete;
+  JsonOutput& operator=(const JsonOutput&) = delete;
   /// Writes at once. Throws gpusock::Error, or OutputError.
   void write(const std::string& text);
   /// Closes the file. Throws gpusock::Error: some file systems report only then that there was no room.
@@ -46,6 +51,8 @@ class JsonOutput {
 
   std::string name_;
   std::ofstream file_;
+  bool is_new_ = false;
+  bool is_empty_ = true;  ///< nothing was written
 };
 
 /// Writes a whole file, as JsonOutput does.

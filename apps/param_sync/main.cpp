@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,21 +25,18 @@
 
 namespace {
 
-/// The errno with which writing this file would fail, or 0. A FIFO is not opened: its reader would see an early end.
-int problem_of_writing(const std::string& file) {
-  std::error_code unknown;
-  if (std::filesystem::is_fifo(file, unknown)) return access(file.c_str(), W_OK) == 0 ? 0 : errno;
-  errno = 0;
-  if (std::ofstream(file, std::ios::app)) return 0;
-  return errno != 0 ? errno : EIO;
-}
-
 /// Called before the training: if a file cannot be written, the program should fail before a long run.
 void check_writable(const param_sync::Config& config) {
   for (const std::string& file :
        {config.json_file, config.series_file, config.trace_file, config.history_file, config.weights_file}) {
-    const int error = file.empty() || file == "-" ? 0 : problem_of_writing(file);
-    if (error != 0) throw gpusock::Error(error, "cannot write " + file);
+    if (file.empty() || file == "-") continue;
+    std::error_code unknown;
+    // A FIFO is not opened: its reader would see an early end.
+    if (!std::filesystem::is_fifo(file, unknown)) {
+      gpusock::program::JsonOutput{file};
+    } else if (access(file.c_str(), W_OK) != 0) {
+      throw gpusock::Error(errno, "cannot write " + file);
+    }
   }
 }
 

@@ -294,6 +294,19 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/figures.json", done.stderr)
 
+    def test_a_run_that_fails_makes_no_file_and_keeps_the_one_before(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made, before = pathlib.Path(folder, "made"), pathlib.Path(folder, "before")
+            before.write_text("results", encoding="ascii")
+            for file in (made, before):
+                done = self.run_bench("lat", "--link", "p2p", "--iterations", "1", "--at", "192.0.2.1", "--json", file)  # nobody's
+                self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertFalse(made.exists())
+            self.assertEqual(before.read_text(encoding="ascii"), "results")
+            done = self.run_bench("lat", "--link", "p2p", "--iterations", "1", "--json", before)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(before.read_text(encoding="utf-8"))["benchmark"], "lat")
+
     def test_a_table_that_nobody_can_read_is_a_failure(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             done = subprocess.run([self.program, "lat", "--link", "p2p", "--iterations", "1", "--repeat", "1"], stdout=full,

@@ -82,6 +82,17 @@ class Misuse(unittest.TestCase):
             self.assertEqual((status, out), (1, ""))
             self.assertIn("cannot write /nonexistent/file: No such file or directory", err)
 
+    def test_a_run_that_fails_makes_no_file_and_keeps_the_one_before(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made, before = pathlib.Path(folder, "made"), pathlib.Path(folder, "before")
+            before.write_text("results", encoding="ascii")
+            for option in ("--json", "--series", "--save-weights", "--trace"):
+                for file in (made, before):
+                    status, _, err = run(*SMALL, "--in-process", "--data", folder, option, file)
+                    self.assertEqual(status, 1, err)
+                self.assertFalse(made.exists(), option)
+                self.assertEqual(before.read_text(encoding="ascii"), "results", option)
+
     def test_a_budget_without_room_for_headers_is_misuse_that_says_how_much_is_needed(self):
         for mode in ("--in-process", "--nodes=2"):
             status, _, err = run(*SMALL, "--nodes", 2, "--scheme", "ps:even", "--budget", 191, mode)
