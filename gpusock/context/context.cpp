@@ -20,6 +20,9 @@ namespace {
 
 /// How long a context that ends goes on delivering what was sent.
 constexpr std::uint64_t kDrainNs = 2'000'000'000;
+/// A caller that has waited for this long on a link that needs no steps makes them, if the proxy's thread keeps away.
+/// Sooner they would slow round trips down.
+constexpr std::uint64_t kDirectAssistNs = 20'000;
 
 Options checked(const Options& options) {
   detail::check(options);
@@ -139,7 +142,10 @@ void Context::Impl::make_net() {
   }
   hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
     Impl& impl = impl_of(self);
-    if (proxy_matters) impl.engine.assist(now_ns, waited_ns);
+    // Bytes come by p2p without steps, but the end of a stream does not. Steps that callers made before, as to connect,
+    // may keep the proxy's thread away (Engine::park).
+    if (proxy_matters || (waited_ns >= kDirectAssistNs && impl.engine.keeps_away(now_ns)))
+      impl.engine.assist(now_ns, waited_ns);
     if (proxy::News* const news = proxy_matters ? impl.engine.news() : nullptr) {
       impl.device.relax_until(*news, waited_ns);
     } else {

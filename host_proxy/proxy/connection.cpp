@@ -14,6 +14,10 @@
 namespace gpusock::proxy {
 namespace {
 
+/// How long it takes to shake hands with a peer on the same host: five messages, each of which takes 20 us if both
+/// proxies' threads look for them.
+constexpr std::uint64_t kHandshakeNs = 200'000;
+
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
@@ -107,7 +111,7 @@ void Connection::step_connecting(std::uint64_t now_ns) {
     phase_ = Phase::agreed;
     deadline_ns_ = detail::kNever;
   } else {
-    start_handshake();
+    start_handshake(now_ns);
   }
 }
 
@@ -187,11 +191,12 @@ void Connection::use(std::unique_ptr<ByteStream> stream, const Endpoint& at) {
   stream_->set_options(options_);
 }
 
-void Connection::start_handshake() {
+void Connection::start_handshake(std::uint64_t now_ns) {
   handshake_ = listener_ == nullptr
                    ? make_connector_handshake(*stream_, proxy_.links(), asked_, *this, callers_are_kernels())
                    : make_acceptor_handshake(*stream_, proxy_.links(), asked_, *this, callers_are_kernels());
   phase_ = Phase::shaking;
+  answers_until_ns_ = detail::later_ns(now_ns, kHandshakeNs);
 }
 
 void Connection::step_handshake() {

@@ -116,6 +116,8 @@ class Connection final : public LinkEvents, public ReadySink {
   /// True if a read now would be a guess: the last one found nothing, and there was no event since.
   bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
   bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
+  /// True if the peer's answer to a message of the handshake may be there within microseconds.
+  bool awaits_answer(std::uint64_t now_ns) const { return phase_ == Phase::shaking && now_ns < answers_until_ns_; }
   bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }
   std::shared_ptr<Segment> take_segment() { return std::move(segment_); }
 
@@ -143,7 +145,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void try_next_beside(std::uint64_t now_ns);
   void take_older_answer();
   void use(std::unique_ptr<ByteStream> stream, const Endpoint& at);
-  void start_handshake();
+  void start_handshake(std::uint64_t now_ns);
   bool callers_are_kernels() const;
   void step_handshake();
   bool tell_mismatch();
@@ -192,6 +194,7 @@ class Connection final : public LinkEvents, public ReadySink {
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;
+  std::uint64_t answers_until_ns_ = 0;          // a near peer has shaken hands by then
   std::uint64_t link_due_ns_ = detail::kNever;  // when the link is to be maintained again
   std::uint64_t idle_due_ns_ = detail::kNever;  // when to look again whether anything has moved; idle_timeout_ns
   std::uint64_t moved_before_ = 0;              // bytes_moved() at the last look

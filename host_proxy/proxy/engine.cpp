@@ -62,16 +62,19 @@ void Engine::stop() {
 void Engine::run() {
   idle_since_ns_ = detail::monotonic_ns();
   while (!stopping_.load(std::memory_order_acquire)) {
-    bool moved = false;
+    bool moved = false, awaits_answer = false;
     std::uint64_t now = 0;
     {
       const std::lock_guard lock(stepping_);
       now = detail::monotonic_ns();
       moved = step(now, Proxy::Pass::full);
+      awaits_answer = proxy_.awaits_answer(now);
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
       idle_since_ns_ = detail::monotonic_ns();
+    } else if (awaits_answer) {
+      std::this_thread::yield();  // a thread that sleeps wakes later than the answer comes
     } else {
       rest();
     }
@@ -209,9 +212,20 @@ void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
   if (!options_.assist) return;
   if (waited_ns < kAssistNs) {
     try_step(now, ~std::uint32_t{0});
-  } else if (parked_.load(std::memory_order_relaxed) && parked_.exchange(false, std::memory_order_relaxed)) {
-    network_.ring();  // the thread takes over from here
+  } else {
+    call_thread();
   }
+}
+
+bool Engine::keeps_away(std::uint64_t now) const {  // relaxed: a hint
+  return parked_.load(std::memory_order_relaxed) || now < assisted_at_ns_.load(std::memory_order_relaxed) + kParkNs;
+}
+
+/// From here on the thread makes the steps.
+void Engine::call_thread() {
+  if (!parked_.load(std::memory_order_relaxed) || !parked_.exchange(false, std::memory_order_relaxed)) return;
+  assisted_at_ns_.store(0, std::memory_order_relaxed);  // else it would park again
+  network_.ring();
 }
 
 void Engine::drain(std::uint64_t linger_ns) {

@@ -47,6 +47,8 @@ class Engine {
   void ring_for_credit();
   /// Does one turn of a caller's wait, which has lasted `waited_ns` at this time.
   void assist(std::uint64_t now_ns, std::uint64_t waited_ns);
+  /// True while the thread keeps away because callers make steps.
+  bool keeps_away(std::uint64_t now_ns) const;
 
   /// What steps have done, for callers that wait for it alone. nullptr if callers may wait for what no step does: some
   /// link moves bytes without the proxy.
@@ -77,6 +79,7 @@ class Engine {
   bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
   void wake_thread_behind_assistant();
   void ring_if_asleep(Sleeper::Asleep least);
+  void call_thread();
   void rest();
   void park();
   bool looks_again_at_once(std::uint64_t now_ns) const;

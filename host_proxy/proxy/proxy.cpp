@@ -675,6 +675,11 @@ bool Proxy::wants_polling() const {
                      [](const Connection* connection) { return connection->watches_memory(); });
 }
 
+bool Proxy::awaits_answer(std::uint64_t now_ns) const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [now_ns](const Connection* connection) { return connection->awaits_answer(now_ns); });
+}
+
 void Proxy::close_all(std::uint64_t now_ns) {
   unready_.clear();
   while (!listeners_.empty()) close_listener(*listeners_.front());

@@ -71,6 +71,8 @@ class Proxy {
   bool waits_for_credit() const;
   /// True if something that rings no doorbell must be looked at again soon.
   bool wants_polling() const;
+  /// True if the next message of a handshake may be there within microseconds.
+  bool awaits_answer(std::uint64_t now_ns) const;
   /// True if there are sockets in use, or being opened or closed.
   bool has_connections() const { return !connections_.empty(); }
 

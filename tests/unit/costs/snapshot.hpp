@@ -5,6 +5,9 @@
 
 #include "gpusock/context/context_impl.hpp"
 #include "plain_types/clock.hpp"
+#include "tests/support/patience.hpp"
+
+#include <thread>
 
 namespace gpusock::costs {
 
@@ -16,8 +19,11 @@ Counts counts_after_steps(const Contexts&... contexts) {
   return counts_so_far();
 }
 
-/// Lets the proxy do what is left of opening connections, which it else does some time later.
+/// Lets the proxy do what is left of opening connections, which it else does some time later. And its thread keeps away
+/// no longer: until then callers on p2p may make its steps.
 inline void settle(Context& context) {
+  const Deadline until = patience();
+  while (context.impl().engine.keeps_away(detail::monotonic_ns()) && !until.passed()) std::this_thread::yield();
   const auto held = context.impl().engine.suspend();
   for (int i = 0; i < 3; ++i) context.impl().proxy.step(detail::monotonic_ns(), proxy::Proxy::Pass::full);
 }
