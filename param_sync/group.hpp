@@ -16,7 +16,8 @@ namespace param_sync {
 /// How a group works. All ranks pass the same options.
 struct GroupOptions {
   /// The scheme of all_reduce: a name (docs/schedules.md; not "blink", "byteps", "hierarchical" or "sfb"), or "auto",
-  /// which takes "butterfly" for small tensors and "ring" for large ones. measure() finds the size between the two.
+  /// which takes "butterfly" for small tensors and "ring" for large ones. Small are up to 8,192 floats, or 65,536 if
+  /// all ranks listen at the same address, as they share a host. measure() finds a better size between the two.
   std::string all_reduce = "auto";
   /// If true, all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain",
   /// and schemes that add in another order are refused.
@@ -123,7 +124,7 @@ class Group {
   /// Times the two schemes of "auto" at several sizes on the running links. From then on all_reduce() takes the faster
   /// one. All ranks call it, and choose the same. It makes about 75 small sums, which share one `timeout_ns`, in 1 MiB
   /// of device memory that a group with "auto" holds. Returns the number of floats up to which all_reduce() takes
-  /// "butterfly"; without a measurement that is 8,192. The next run of the program may measure another size. So sums
+  /// "butterfly". The next run of the program may measure another size. So sums
   /// near that size may differ in their last bits from one run to the next. Throws as the operations do, and
   /// gpusock::Error (EINVAL) if the options leave no choice; then all ranks fail.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);

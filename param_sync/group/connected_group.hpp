@@ -24,14 +24,20 @@ enum GroupSchedule : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, k
 /// Without measure(), sums of at most this size take the scheme with the least depth, as latency then costs more than
 /// bytes.
 inline constexpr std::size_t kSmallFloats = 8 << 10;
+/// The same for ranks that share a host. There a byte costs a copy of memory, and each step waits until another process
+/// runs: docs/measurements/2026-11-28-sums-of-one-host.
+inline constexpr std::size_t kSmallFloatsOfHost = 64 << 10;
+
+/// Returns which of the two holds for ranks that listen at these addresses.
+std::size_t small_floats_of(const std::vector<gpusock::Endpoint>& addresses);
 
 /// Returns up to how many floats the scheme for small tensors is taken. `sizes` ascend; both schemes were timed at
 /// each. Takes the boundary with the smallest loss over all sizes, so that one bad time does not decide.
 std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const float> small_s,
                         std::span<const float> large_s);
 
-/// Returns the scheme by which a group all-reduces `count` floats.
-std::string all_reduce_scheme(const GroupOptions& options, std::size_t count);
+/// Returns the scheme by which a group all-reduces small sums, or large ones.
+std::string all_reduce_scheme(const GroupOptions& options, bool is_small);
 /// Returns the scheme's schedule. Throws gpusock::Error (EINVAL) if it is no all-reduce that suits these arguments.
 schedule::Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic);
 

@@ -31,10 +31,18 @@ std::size_t words_of(std::size_t count, DataType type) {
 
 }  // namespace
 
-std::string all_reduce_scheme(const GroupOptions& options, std::size_t count) {
+std::size_t small_floats_of(const std::vector<gpusock::Endpoint>& addresses) {
+  const auto is_at_first = [&](const gpusock::Endpoint& at) {
+    const gpusock::Endpoint& first = addresses.front();
+    return at.family == first.family && std::ranges::equal(at.address, first.address) && at.scope_id == first.scope_id;
+  };
+  return std::ranges::all_of(addresses, is_at_first) ? kSmallFloatsOfHost : kSmallFloats;
+}
+
+std::string all_reduce_scheme(const GroupOptions& options, bool is_small) {
   if (options.all_reduce != "auto") return options.all_reduce;
   if (options.deterministic) return "chain";
-  return count <= kSmallFloats ? "butterfly" : "ring";
+  return is_small ? "butterfly" : "ring";
 }
 
 Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
@@ -68,11 +76,11 @@ std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& opti
   if (rank < 0 || rank >= nodes) {
     refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
   }
-  const auto all_reduce = [&](std::size_t count) {
-    return all_reduce_of(all_reduce_scheme(options, count), nodes, options.deterministic);
+  const auto all_reduce = [&](bool is_small) {
+    return all_reduce_of(all_reduce_scheme(options, is_small), nodes, options.deterministic);
   };
-  std::vector<Schedule> all{all_reduce(kSmallFloats), all_reduce(kSmallFloats + 1),
-                            schedule::ring_reduce_scatter(nodes, nodes), schedule::ring_all_gather(nodes, nodes)};
+  std::vector<Schedule> all{all_reduce(true), all_reduce(false), schedule::ring_reduce_scatter(nodes, nodes),
+                            schedule::ring_all_gather(nodes, nodes)};
   for (int root = 0; root < nodes; ++root) all.push_back(schedule::chain_broadcast(nodes, kBroadcastChunks, root));
   return all;
 }
@@ -123,6 +131,7 @@ void Group::Impl::connect(const std::vector<gpusock::Endpoint>& to) {
     throw;
   }
   addresses = to;
+  small_floats_max = small_floats_of(to);
   connected = true;
 }
 

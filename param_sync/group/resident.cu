@@ -15,7 +15,7 @@ namespace {
 [[noreturn]] void refuse_sums(const std::string& why) { throw gpusock::Error(EINVAL, "resident sums: " + why); }
 
 std::vector<schedule::Schedule> schedules_of(const std::vector<ResidentTensor>& tensors, int nodes,
-                                             const GroupOptions& options) {
+                                             const GroupOptions& options, std::size_t small_floats_max) {
   if (tensors.empty()) refuse_sums("no tensor");
   std::vector<schedule::Schedule> all;
   int channels = 0;
@@ -24,7 +24,7 @@ std::vector<schedule::Schedule> schedules_of(const std::vector<ResidentTensor>& 
       refuse_sums("a tensor of " + std::to_string(tensor.count) + " floats at a null pointer");
     if (tensor.starting_blocks == 0)
       refuse_sums("a tensor that 0 blocks hand over: give the number of blocks of the kernel");
-    const std::string scheme = all_reduce_scheme(options, tensor.count);
+    const std::string scheme = all_reduce_scheme(options, tensor.count <= small_floats_max);
     all.push_back(all_reduce_of(scheme, nodes, options.deterministic));
     channels = schedule::shift_channels(all.back(), channels);
   }
@@ -48,7 +48,7 @@ struct ResidentSums::Impl {
         failed(of.context, 1),
         stop(of.context, 1),
         ports(of.context, of.executor, of.addresses, of.nodes) {
-    executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options));
+    executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options, of.small_floats_max));
     starting.copy_in(starting_blocks_of(tensors));
     words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));
     times.copy_in(std::vector<executor::ExchangeTimes>(1));

@@ -311,6 +311,41 @@ TEST(GroupOperations, TheBoundaryBetweenSchemesLosesLeast) {
   EXPECT_EQ(boundary({1, 1.1f, 1, 8}, {2, 1, 2, 4}), 40);  // one bad time does not decide
 }
 
+// Schemes send different numbers of bytes.
+TEST(GroupOperations, RanksOfOneHostTakeTheSchemeOfSmallSumsForLargerOnes) {
+  const auto bytes_of = [](const char* scheme, std::size_t floats) {
+    GroupOptions options;
+    options.all_reduce = scheme;
+    Groups groups(floats, options);
+    const auto sent = [&] {
+      std::uint64_t bytes = 0;
+      for (const auto& link : groups.context(0).stats().traffic) bytes += link.tx_bytes;
+      return bytes;
+    };
+    const std::uint64_t before = sent();
+    groups.run([&](Group& group, float* data) { return group.all_reduce({data, floats}); });
+    return sent() - before;
+  };
+  constexpr std::size_t kMost = 64 << 10;
+  EXPECT_EQ(bytes_of("auto", kMost), bytes_of("butterfly", kMost));
+  EXPECT_EQ(bytes_of("auto", kMost + 1), bytes_of("ring", kMost + 1));
+  EXPECT_NE(bytes_of("butterfly", kMost), bytes_of("ring", kMost));
+}
+
+TEST(GroupOperations, RanksOfOneHostListenAtTheSameAddress) {
+  const auto most_of = [](const std::vector<const char*>& texts) {
+    std::vector<gpusock::Endpoint> addresses;
+    for (const char* const text : texts) addresses.push_back(gpusock::Endpoint::parse(text));
+    return param_sync::small_floats_of(addresses);
+  };
+  const std::size_t same = most_of({"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3,link=tcp"});
+  EXPECT_EQ(same, most_of({"[::1]:1"}));
+  const std::size_t other = most_of({"10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"});
+  EXPECT_LT(other, same);
+  EXPECT_EQ(other, most_of({"[fe80::1%1]:1", "[fe80::1%2]:1"}));
+  EXPECT_EQ(other, most_of({"10.0.0.1:1", "[::1]:1"}));
+}
+
 TEST(GroupOperations, MisuseIsRefused) {
   GroupOptions options;
   options.all_reduce = "sing";
