@@ -5,6 +5,7 @@ import array
 import collections
 import errno
 import glob
+import importlib.util
 import os
 import pathlib
 import re
@@ -642,6 +643,22 @@ class Programs(unittest.TestCase):
         """)
         self.assertEqual(said, "[]\nTrue\n")
         self.assertEqual(self.ends("import gpusock; print(gpusock.Options().deterministic)"), "False\n")
+
+    @unittest.skipUnless(importlib.util.find_spec("_xxsubinterpreters"), "no module makes interpreters")
+    def test_other_interpreters_are_refused(self):
+        said = self.ends("""
+            import _xxsubinterpreters as interpreters
+            for turn in range(2):
+                other = interpreters.create()
+                try:
+                    interpreters.run_string(other, "import gpusock; gpusock.Context")
+                except Exception as error:
+                    print("ImportError" in str(error))
+                interpreters.destroy(other)
+                import gpusock
+                gpusock.Context().close()
+        """)
+        self.assertEqual(said, "True\nTrue\n")
 
     def test_a_program_that_closes_nothing_ends(self):
         said = self.ends("""

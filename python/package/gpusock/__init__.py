@@ -80,6 +80,20 @@ def _make(given: _DistributedBackendOptions, options: Options | None) -> Backend
     )
 
 
+def _refuse_other_interpreters() -> None:
+    """Raises ImportError, unless this is the process's main interpreter.
+
+    The modules in C++ are for that one. pybind11 says so from Python 3.12 on; before that it would wait forever.
+    """
+    if sys.version_info < (3, 12):
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            return
+        if interpreters.get_current() != interpreters.get_main():
+            raise ImportError("gpusock: sockets are for a process's main interpreter: use them there")
+
+
 def _end() -> None:
     if module := sys.modules.get(__name__ + "._gpusock"):
         module.end_all(_END_PATIENCE)
@@ -121,6 +135,7 @@ if not TYPE_CHECKING:  # type checkers have seen the names above
 
     def __getattr__(name):
         if name in ("Context", "Listener", "Socket"):
+            _refuse_other_interpreters()
             from . import _sockets
 
             return getattr(_sockets, name)
