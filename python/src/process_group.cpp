@@ -27,7 +27,8 @@ std::uint64_t ns_of(milliseconds time) {
 
 void check_tensor(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "gpusock: ", what, " of an undefined tensor");
-  TORCH_CHECK(tensor.layout() == at::kStrided, "gpusock: ", what, " needs dense tensors, not ", tensor.layout());
+  TORCH_CHECK(tensor.layout() == at::kStrided, "gpusock: ", what, ": unsupported layout ", tensor.layout(),
+              ": give dense tensors");
   TORCH_CHECK(tensor.device().is_cpu(), "gpusock: ", what, " of a tensor on ", tensor.device(),
               ": this back end moves tensors on the CPU only. Use backend=\"cpu:gpusock,cuda:nccl\", or tensor.cpu()");
 }
@@ -36,9 +37,10 @@ void check_tensors(const char* what, const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) check_tensor(what, tensor);
 }
 
-/// Of the tensors that a call takes for several devices of a rank there is one here.
-void check_one(const char* what, const Tensors& tensors) {
-  TORCH_CHECK(tensors.size() == 1, "gpusock: ", what, " takes one tensor of each rank, not ", tensors.size());
+/// `side`: "input ", "output " or nothing.
+void check_one(const char* what, const char* side, const Tensors& tensors) {
+  TORCH_CHECK(tensors.size() == 1, "gpusock: ", what, ": requires a single-element ", side, "tensor list, not one of ",
+              tensors.size());
   check_tensor(what, tensors[0]);
 }
 
@@ -49,13 +51,29 @@ void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& li
               ", expected ", like.sizes(), " as the others have");
 }
 
-void check_list(const char* what, const Tensors& tensors, int ranks, const at::Tensor& like) {
-  TORCH_CHECK(tensors.size() == static_cast<std::size_t>(ranks), "gpusock: ", what,
-              " takes a list of one tensor for each of ", ranks, " ranks, not of ", tensors.size());
+void check_all_like(const char* what, const Tensors& tensors, const at::Tensor& like) {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(what, tensor);
     check_like(what, tensor, like);
   }
+}
+
+/// The tensors of one rank, which has them on several devices: all of one layout, type and size.
+void check_alike(const char* what, const char* side, const Tensors& tensors) {
+  TORCH_CHECK(!tensors.empty(), "gpusock: ", what, ": requires non-empty ", side, "tensor list");
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.defined() && tensor.layout() == tensors[0].layout(), "gpusock: ", what,
+                ": invalid tensor layout: tensors must all have the same layout");
+    check_like(what, tensor, tensors[0]);
+  }
+}
+
+/// `side`: "input" or "output".
+void check_list(const char* what, const char* side, const Tensors& tensors, int ranks, const at::Tensor& like) {
+  TORCH_CHECK(tensors.size() == static_cast<std::size_t>(ranks), "gpusock: ", what, ": Incorrect ", side, " list size ",
+              tensors.size(), ". ", side[0] == 'i' ? "Input" : "Output", " list size should be ", ranks,
+              ": one tensor for each rank");
+  check_all_like(what, tensors, like);
 }
 
 /// Only the root gives `lists`, and in them one list, of a tensor for each rank. `side`: "input" or "output".
@@ -66,7 +84,7 @@ void check_list_of_root(const char* what, const char* side, const std::vector<Te
                                        std::to_string(ranks) + " tensors."
                                  : "empty " + std::string(side) + " on non-root, not " + std::to_string(lists.size());
   TORCH_CHECK(lists.size() == (is_root ? 1u : 0u), "gpusock: ", what, ": requires ", wanted);
-  if (is_root) check_list(what, lists[0], ranks, like);
+  if (is_root) check_list(what, side, lists[0], ranks, like);
 }
 
 void check_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int ranks) {
@@ -76,6 +94,23 @@ void check_whole(const char* what, const at::Tensor& whole, const at::Tensor& pa
               " and ", part.scalar_type(), ": give both the same type");
   TORCH_CHECK(whole.numel() == part.numel() * ranks, "gpusock: ", what, ": the tensor of all ranks has ", whole.numel(),
               " elements, not ", ranks, " times the ", part.numel(), " of one rank");
+}
+
+void check_root_tensor(const char* what, std::int64_t which, const Tensors& tensors) {
+  TORCH_CHECK(which >= 0 && static_cast<std::size_t>(which) < tensors.size(), "gpusock: ", what,
+              ": invalid root tensor ", which, ": there are ", tensors.size());
+}
+
+/// A rank with several tensors reduces them, and then the ranks reduce the results.
+void check_reduction_of_several(const char* what, const Tensors& tensors, const c10d::ReduceOp& op) {
+  TORCH_CHECK(tensors.size() == 1 || (op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM), "gpusock: ", what,
+              ": an average or a premultiplied sum takes one tensor of each rank, not ", tensors.size());
+}
+
+void copy_to_others(Tensors& tensors, std::size_t which) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i != which) tensors[i].copy_(tensors[which]);
+  }
 }
 
 /// Rows [begin, end) of each rank.
@@ -232,22 +267,30 @@ std::string ProcessGroup::of_group() const {
   return text + ", which are its ranks 0, 1, ...)";
 }
 
-ProcessGroup::WorkPtr ProcessGroup::start(TaskInfo info, milliseconds timeout, Operation operation) {
-  info.timeout = timeout_of(timeout);
+ProcessGroup::WorkPtr ProcessGroup::start(TaskInfo info, const Call& call, Operation operation) {
+  info.timeout = timeout_of(call.timeout);
   std::unique_lock lock(mutex_);
   TORCH_CHECK(!ended_, "gpusock: the process group has been destroyed");
   info.sequence = ++sequence_;
   auto task = c10::make_intrusive<Task>(rank_, std::move(info));
-  Queued queued{task, std::move(operation)};
-  if (std::this_thread::get_id() != thread_.get_id()) {
-    queue_.push_back(std::move(queued));
+  if (std::this_thread::get_id() == thread_.get_id()) {
+    // This is a callback of an operation's future, on the thread that would take it from the queue: the callback may
+    // wait for it. It comes before all that is queued, so that its place among the operations does not depend on
+    // timing.
+    lock.unlock();
+    perform({task, std::move(operation), false});
+    return task;
+  }
+  queue_.push_back({task, std::move(operation), !call.returns_at_once});
+  if (call.returns_at_once) {
     changed_->notify_all();
     return task;
   }
-  // This is a callback of an operation's future, on the thread that would take it from the queue: the callback may wait
-  // for it. It comes before all that is queued, so that its place among the operations does not depend on timing.
-  lock.unlock();
-  perform(std::move(queued));
+  // The caller would do nothing but wait. A switch to the group's thread and back takes longer than a small sum.
+  changed_->wait(lock, [&] { return !busy_ && queue_.front().task == task; });
+  const at::NoGradGuard no_gradients;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  perform_first(lock);
   return task;
 }
 
@@ -256,20 +299,26 @@ void ProcessGroup::run() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_->wait(lock, [&] { return !queue_.empty() || ending_; });
+    changed_->wait(lock, [&] { return (!busy_ && !queue_.empty() && !queue_.front().by_caller) || ending_; });
     if (queue_.empty()) return;
-    Queued next = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    perform(std::move(next));
-    lock.lock();
-    busy_ = false;
-    if (queue_.empty()) changed_->notify_all();
+    perform_first(lock);
   }
 }
 
-/// On the group's thread. Callbacks of the task's future run here, too, and may start operations.
+/// Performs the first operation of the queue, without the lock.
+void ProcessGroup::perform_first(std::unique_lock<std::mutex>& lock) {
+  Queued next = std::move(queue_.front());
+  queue_.pop_front();
+  busy_ = true;
+  lock.unlock();
+  perform(std::move(next));
+  lock.lock();
+  busy_ = false;
+  if (!queue_.empty() || ended_) changed_->notify_all();
+}
+
+/// Callbacks of the task's future run here, too, and may start operations: on the group's thread, as nobody has the
+/// future of an operation that its caller performs.
 void ProcessGroup::perform(Queued next) {
   std::unique_lock lock(mutex_);
   const bool aborted = aborted_;
@@ -300,72 +349,109 @@ void ProcessGroup::check_root(const char* what, std::int64_t root) const {
 }
 
 ProcessGroup::WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  check_one("broadcast", tensors);
   check_root("broadcast", opts.rootRank);
-  return start({OpType::BROADCAST, "gpusock:broadcast", tensors, {tensors}}, opts.timeout,
-               [tensor = tensors[0], root = static_cast<int>(opts.rootRank)](
-                   Collectives& all, std::uint64_t timeout_ns) mutable { all.broadcast(tensor, root, timeout_ns); });
+  check_root_tensor("broadcast", opts.rootTensor, tensors);
+  check_alike("broadcast", "", tensors);
+  check_tensors("broadcast", tensors);
+  return start({OpType::BROADCAST, "gpusock:broadcast", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
+               [tensors, root = static_cast<int>(opts.rootRank), which = static_cast<std::size_t>(opts.rootTensor)](
+                   Collectives& all, std::uint64_t timeout_ns) mutable {
+                 all.broadcast(tensors[which], root, timeout_ns);
+                 copy_to_others(tensors, which);
+               });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
-  check_one("all_reduce", tensors);
+  check_alike("all_reduce", "", tensors);
+  if (tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
+  check_tensors("all_reduce", tensors);
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
-  return start({OpType::ALLREDUCE, "gpusock:all_reduce", tensors, {tensors}}, opts.timeout,
-               [tensor = tensors[0], op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
-                 all.all_reduce(tensor, op, timeout_ns);
+  check_reduction_of_several("all_reduce", tensors, opts.reduceOp);
+  return start({OpType::ALLREDUCE, "gpusock:all_reduce", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
+               [tensors, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 reduce_rows(tensors, op, 1);
+                 all.all_reduce(tensors[0], op, timeout_ns);
+                 copy_to_others(tensors, 0);
                });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
-              "gpusock: a sparse all_reduce takes one sparse tensor on the CPU");
-  TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM, "gpusock: sparse tensors are summed: take ReduceOp.SUM");
+  check_alike("all_reduce", "", tensors);
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.is_sparse() && tensor.device().is_cpu(),
+                "gpusock: a sparse all_reduce takes sparse tensors on the CPU");
+    TORCH_CHECK(tensor.sizes() == tensors[0].sizes(), "gpusock: all_reduce: invalid tensor size ", tensor.sizes(),
+                ", expected ", tensors[0].sizes(), " as the others have");
+  }
+  TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM,
+              "gpusock: unsupported reduction operation: sparse tensors are summed: take ReduceOp.SUM");
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
-  return start({OpType::_ALLREDUCE_SPARSE, "gpusock:sparse_all_reduce", tensors, {tensors}}, opts.timeout,
-               [tensor = tensors[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
-                 all.all_reduce_sparse(tensor, timeout_ns);
+  return start({OpType::_ALLREDUCE_SPARSE, "gpusock:sparse_all_reduce", tensors, {tensors}},
+               {opts.timeout, opts.asyncOp}, [tensors](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 reduce_rows(tensors, c10d::ReduceOp::SUM, 1);
+                 all.all_reduce_sparse(tensors[0], timeout_ns);
+                 copy_to_others(tensors, 0);
                });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  TORCH_CHECK(!tensors.empty(), "gpusock: all_reduce_coalesced of no tensors");
-  check_tensors("all_reduce_coalesced", tensors);
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.scalar_type() == tensors[0].scalar_type(), "gpusock: all_reduce_coalesced: tensors of ",
-                tensors[0].scalar_type(), " and ", tensor.scalar_type(), ": tensors must all have the same type");
+  TORCH_CHECK(!tensors.empty(), "gpusock: all_reduce_coalesced: requires non-empty tensor list");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TORCH_CHECK(tensors[i].defined() && tensors[i].layout() == tensors[0].layout(),
+                "gpusock: all_reduce_coalesced: invalid tensor layout at index ", i,
+                ": tensors must all have the same layout");
+    TORCH_CHECK(tensors[i].scalar_type() == tensors[0].scalar_type(), "gpusock: all_reduce_coalesced: tensors of ",
+                tensors[0].scalar_type(), " and ", tensors[i].scalar_type(), ": tensors must all have the same type");
   }
+  check_tensors("all_reduce_coalesced", tensors);
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
-  return start({OpType::ALLREDUCE_COALESCED, "gpusock:all_reduce", tensors, {tensors}}, opts.timeout,
+  return start({OpType::ALLREDUCE_COALESCED, "gpusock:all_reduce", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
                [tensors, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
                  all.all_reduce(tensors, op, timeout_ns);
                });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  check_one("reduce", tensors);
   check_root("reduce", opts.rootRank);
+  check_root_tensor("reduce", opts.rootTensor, tensors);
+  check_one("reduce", "", tensors);
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
-  return start({OpType::REDUCE, "gpusock:reduce", tensors, {tensors}}, opts.timeout,
+  return start({OpType::REDUCE, "gpusock:reduce", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
                [tensor = tensors[0], op = opts.reduceOp, root = static_cast<int>(opts.rootRank)](
                    Collectives& all, std::uint64_t timeout_ns) mutable { all.reduce(tensor, op, root, timeout_ns); });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  check_one("all_gather", inputs);
-  TORCH_CHECK(outputs.size() == 1, "gpusock: all_gather takes one list of tensors of each rank, not ", outputs.size());
-  check_list("all_gather", outputs[0], size_, inputs[0]);
-  return start({OpType::ALLGATHER, "gpusock:all_gather", inputs, outputs}, opts.timeout,
-               [to = outputs[0], input = inputs[0]](Collectives& all, std::uint64_t timeout_ns) mutable {
-                 all.all_gather(to, input, timeout_ns);
+  TORCH_CHECK(!inputs.empty(), "gpusock: all_gather: requires non-empty input tensor list");
+  TORCH_CHECK(outputs.size() == inputs.size(),
+              "gpusock: all_gather: requires input/output tensor lists to have the same length, not ", inputs.size(),
+              " and ", outputs.size());
+  const std::size_t of_rank = inputs.size(), of_all = of_rank * static_cast<std::size_t>(size_);
+  for (const Tensors& list : outputs) {
+    TORCH_CHECK(list.size() == of_all, "gpusock: all_gather: invalid output tensor list of ", list.size(),
+                " tensors: each list has one for each tensor of each rank, which are ", of_all);
+  }
+  check_all_like("all_gather", inputs, inputs[0]);
+  for (const Tensors& list : outputs) check_all_like("all_gather", list, inputs[0]);
+  return start({OpType::ALLGATHER, "gpusock:all_gather", inputs, outputs}, {opts.timeout, opts.asyncOp},
+               [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
+                 // A list has the tensors of rank 0, then those of rank 1, and so on.
+                 for (std::size_t i = 0; i < inputs.size(); ++i) {
+                   Tensors to;
+                   for (std::size_t at = i; at < outputs[0].size(); at += inputs.size()) to.push_back(outputs[0][at]);
+                   all.all_gather(to, inputs[i], timeout_ns);
+                 }
+                 for (std::size_t list = 1; list < outputs.size(); ++list) {
+                   for (std::size_t at = 0; at < outputs[0].size(); ++at) outputs[list][at].copy_(outputs[0][at]);
+                 }
                });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::all_gather_single(at::Tensor& output, at::Tensor& input,
                                                       const c10d::AllgatherOptions& opts) {
   check_whole("all_gather_into_tensor", output, input, size_);
-  return start({OpType::_ALLGATHER_BASE, "gpusock:_all_gather_base", {input}, {{output}}}, opts.timeout,
+  return start({OpType::_ALLGATHER_BASE, "gpusock:_all_gather_base", {input}, {{output}}}, {opts.timeout, opts.asyncOp},
                [to = Tensors{output}, input](Collectives& all, std::uint64_t timeout_ns) mutable {
                  all.all_gather(to, input, timeout_ns);
                });
@@ -384,11 +470,16 @@ ProcessGroup::WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& ou
                 " tensors for ", inputs.size(), " inputs");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       check_tensor("all_gather_coalesced", of_rank[i]);
-      check_like("all_gather_coalesced", of_rank[i], inputs[i]);
+      TORCH_CHECK(of_rank[i].scalar_type() == inputs[i].scalar_type(),
+                  "gpusock: all_gather_coalesced: invalid tensor type at index ", i, ": ", of_rank[i].scalar_type(),
+                  ", the input has ", inputs[i].scalar_type());
+      TORCH_CHECK(of_rank[i].numel() == inputs[i].numel(),
+                  "gpusock: all_gather_coalesced: invalid size of output tensor at index ", i, ": ", of_rank[i].sizes(),
+                  ", the input has ", inputs[i].sizes());
       by_tensor[i].push_back(of_rank[i]);
     }
   }
-  return start({OpType::ALLGATHER_COALESCED, "gpusock:all_gather", inputs, outputs}, opts.timeout,
+  return start({OpType::ALLGATHER_COALESCED, "gpusock:all_gather", inputs, outputs}, {opts.timeout, opts.asyncOp},
                [by_tensor, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
                  for (std::size_t i = 0; i < inputs.size(); ++i) all.all_gather(by_tensor[i], inputs[i], timeout_ns);
                });
@@ -400,8 +491,8 @@ ProcessGroup::WorkPtr ProcessGroup::all_gather_single_coalesced(Tensors& outputs
               " outputs for ", inputs.size(), " inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_whole("all_gather_into_tensor_coalesced", outputs[i], inputs[i], size_);
-  return start({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "gpusock:all_gather", inputs, {outputs}}, opts.timeout,
-               [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
+  return start({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "gpusock:all_gather", inputs, {outputs}},
+               {opts.timeout, opts.asyncOp}, [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
                  for (std::size_t i = 0; i < inputs.size(); ++i) {
                    Tensors to{outputs[i]};
                    all.all_gather(to, inputs[i], timeout_ns);
@@ -411,37 +502,37 @@ ProcessGroup::WorkPtr ProcessGroup::all_gather_single_coalesced(Tensors& outputs
 
 ProcessGroup::WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const c10d::GatherOptions& opts) {
-  check_one("gather", inputs);
   check_root("gather", opts.rootRank);
+  check_one("gather", "input ", inputs);
   const bool is_root = rank_ == opts.rootRank;
   check_list_of_root("gather", "output", outputs, is_root, size_, inputs[0]);
-  return start({OpType::GATHER, "gpusock:gather", inputs, outputs}, opts.timeout,
+  return start({OpType::GATHER, "gpusock:gather", inputs, outputs}, {opts.timeout, opts.asyncOp},
                [to = is_root ? outputs[0] : Tensors(), input = inputs[0], root = static_cast<int>(opts.rootRank)](
                    Collectives& all, std::uint64_t timeout_ns) mutable { all.gather(to, input, root, timeout_ns); });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                             const c10d::ScatterOptions& opts) {
-  check_one("scatter", outputs);
   check_root("scatter", opts.rootRank);
+  check_one("scatter", "output ", outputs);
   const bool is_root = rank_ == opts.rootRank;
   check_list_of_root("scatter", "input", inputs, is_root, size_, outputs[0]);
   const Tensors from = is_root ? inputs[0] : Tensors();
   return start(
-      {OpType::SCATTER, "gpusock:scatter", from, {outputs}}, opts.timeout,
+      {OpType::SCATTER, "gpusock:scatter", from, {outputs}}, {opts.timeout, opts.asyncOp},
       [output = outputs[0], from, root = static_cast<int>(opts.rootRank)](
           Collectives& all, std::uint64_t timeout_ns) mutable { all.scatter(output, from, root, timeout_ns); });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                    const c10d::ReduceScatterOptions& opts) {
-  check_one("reduce_scatter", outputs);
+  check_one("reduce_scatter", "output ", outputs);
   TORCH_CHECK(inputs.size() == 1, "gpusock: reduce_scatter takes one list of tensors of each rank, not ",
               inputs.size());
-  check_list("reduce_scatter", inputs[0], size_, outputs[0]);
+  check_list("reduce_scatter", "input", inputs[0], size_, outputs[0]);
   check_reduction(outputs[0].scalar_type(), opts.reduceOp);
   return start(
-      {OpType::REDUCE_SCATTER, "gpusock:reduce_scatter", inputs[0], {outputs}}, opts.timeout,
+      {OpType::REDUCE_SCATTER, "gpusock:reduce_scatter", inputs[0], {outputs}}, {opts.timeout, opts.asyncOp},
       [output = outputs[0], from = inputs[0], op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
         all.reduce_scatter(output, from, op, timeout_ns);
       });
@@ -451,7 +542,8 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single(at::Tensor& output, at
                                                           const c10d::ReduceScatterOptions& opts) {
   check_whole("reduce_scatter_tensor", input, output, size_);
   check_reduction(output.scalar_type(), opts.reduceOp);
-  return start({OpType::_REDUCE_SCATTER_BASE, "gpusock:_reduce_scatter_base", {input}, {{output}}}, opts.timeout,
+  return start({OpType::_REDUCE_SCATTER_BASE, "gpusock:_reduce_scatter_base", {input}, {{output}}},
+               {opts.timeout, opts.asyncOp},
                [output, input, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
                  all.reduce_scatter(output, {input}, op, timeout_ns);
                });
@@ -465,7 +557,8 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter_single_coalesced(Tensors& out
     check_whole("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], size_);
     check_reduction(outputs[i].scalar_type(), opts.reduceOp);
   }
-  return start({OpType::REDUCE_SCATTER_TENSOR_COALESCED, "gpusock:reduce_scatter", inputs, {outputs}}, opts.timeout,
+  return start({OpType::REDUCE_SCATTER_TENSOR_COALESCED, "gpusock:reduce_scatter", inputs, {outputs}},
+               {opts.timeout, opts.asyncOp},
                [outputs, inputs, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
                  for (std::size_t i = 0; i < inputs.size(); ++i)
                    all.reduce_scatter(outputs[i], {inputs[i]}, op, timeout_ns);
@@ -478,7 +571,7 @@ ProcessGroup::WorkPtr ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, 
                 "gpusock: all_to_all takes lists of one tensor for each of ", size_, " ranks, not of ", list->size());
     check_tensors("all_to_all", *list);
   }
-  return start({OpType::ALLTOALL, "gpusock:all_to_all", inputs, {outputs}}, opts.timeout,
+  return start({OpType::ALLTOALL, "gpusock:all_to_all", inputs, {outputs}}, {opts.timeout, opts.asyncOp},
                [outputs, inputs](Collectives& all, std::uint64_t timeout_ns) mutable {
                  all.all_to_all(outputs, inputs, timeout_ns);
                });
@@ -495,12 +588,12 @@ ProcessGroup::WorkPtr ProcessGroup::all_to_all_single(at::Tensor& output, at::Te
   Tensors to = split_rows("all_to_all_single, output", output, output_sizes, size_);
   Tensors from = split_rows("all_to_all_single, input", input, input_sizes, size_);
   return start(
-      {OpType::ALLTOALL_BASE, "gpusock:all_to_all", {input}, {{output}}}, opts.timeout,
+      {OpType::ALLTOALL_BASE, "gpusock:all_to_all", {input}, {{output}}}, {opts.timeout, opts.asyncOp},
       [to, from](Collectives& all, std::uint64_t timeout_ns) mutable { all.all_to_all(to, from, timeout_ns); });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& opts) {
-  return start({OpType::BARRIER, "gpusock:barrier", {}, {}}, opts.timeout,
+  return start({OpType::BARRIER, "gpusock:barrier", {}, {}}, {opts.timeout, opts.asyncOp},
                [](Collectives& all, std::uint64_t timeout_ns) { all.barrier(timeout_ns); });
 }
 
@@ -551,7 +644,7 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
 }
 
 ProcessGroup::WorkPtr ProcessGroup::send(Tensors& tensors, int to, int tag) {
-  check_one("send", tensors);
+  check_one("send", "", tensors);
   TORCH_CHECK(to >= 0 && to < size_ && to != rank_, "gpusock: send: rank ", to, " is not another rank of this group");
   TORCH_CHECK(tag >= 0, "gpusock: send: the tag ", tag, ": take one that is not negative");
   const at::Tensor data = tensors[0].resolve_conj().resolve_neg().contiguous();
@@ -580,7 +673,7 @@ ProcessGroup::WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
 }
 
 ProcessGroup::WorkPtr ProcessGroup::receive(Tensors& tensors, int from, int tag) {
-  check_one("recv", tensors);
+  check_one("recv", "", tensors);
   TORCH_CHECK(tag >= 0, "gpusock: recv: the tag ", tag, ": take one that is not negative");
   const at::Tensor tensor = tensors[0];
   const at::Tensor data = tensor.is_contiguous() ? tensor : at::empty(tensor.sizes(), tensor.options());

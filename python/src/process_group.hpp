@@ -23,8 +23,8 @@
 namespace gpusock_torch {
 
 /// One process group's back end: a context of gpusock, a group of param_sync, and messages between pairs of ranks.
-/// Collective operations run one after the other, in the order of their calls, on a thread of the group. Sends and
-/// receives run beside them. Tensors are on the CPU.
+/// Collective operations run one after the other, in the order of their calls: on the caller's thread if the call waits
+/// for the operation, else on a thread of the group. Sends and receives run beside them. Tensors are on the CPU.
 class ProcessGroup : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
@@ -99,12 +99,18 @@ class ProcessGroup : public c10d::Backend {
   struct Queued {
     c10::intrusive_ptr<Task> task;
     Operation operation;
+    bool by_caller;  // its thread performs it, once it is the first
+  };
+  struct Call {
+    std::chrono::milliseconds timeout;
+    bool returns_at_once;  // before the operation has ended
   };
 
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds given) const;
-  WorkPtr start(TaskInfo info, std::chrono::milliseconds timeout, Operation operation);
+  WorkPtr start(TaskInfo info, const Call& call, Operation operation);
   WorkPtr receive(Tensors& tensors, int from, int tag);
   void run();
+  void perform_first(std::unique_lock<std::mutex>& lock);
   void perform(Queued next);
   void meet(const c10::intrusive_ptr<c10d::Store>& store);
   std::string of_group() const;

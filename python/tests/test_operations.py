@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import threading
 import unittest
 import warnings
 
@@ -16,7 +17,7 @@ INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 COMPLEX = (torch.complex64, torch.complex128)
 TYPES = FLOATS + INTEGERS + (torch.bool,)
 # Of nothing, of one, odd, above what a reduction without a schedule gathers whole, above what "butterfly" sums.
-SIZES = (0, 1, 7, 1001, 20_003)
+SIZES = (0, 1, 7, 1001, 70_003)
 RANKS = (1, 2, 3, 4)
 
 
@@ -329,8 +330,78 @@ def callbacks(rank):
             check(future.wait(), torch.full((size + 2,), ranks * (ranks + 1) / 2), "callbacks", size)
 
 
+def waited_for(rank):
+    """Operations that their caller performs come after those that were started before, and before later ones."""
+    ranks = dist.get_world_size()
+    for size in (1, 3000):
+        tensor = torch.ones(size)
+        for turn in range(30):
+            works = [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor, turn % ranks, async_op=True)]
+            dist.all_reduce(tensor, ReduceOp.MAX)
+            check(tensor, torch.full((size,), float(ranks)), "waited for", turn)
+            assert all(work.is_completed() for work in works)
+            tensor /= ranks
+
+
+def callers(rank):
+    """Several threads wait for their operations at the same time."""
+    ranks = dist.get_world_size()
+    tensors = [torch.ones(5) for _ in range(4)]
+
+    def sum_often(tensor):
+        for _ in range(50):
+            dist.all_reduce(tensor, ReduceOp.AVG)  # equal tensors: it does not matter whose sum meets whose
+
+    threads = [threading.Thread(target=sum_often, args=(tensor,)) for tensor in tensors]
+    for thread in threads:
+        thread.start()
+    beside = [torch.ones(5) for _ in range(50)]
+    works = [dist.all_reduce(tensor, ReduceOp.AVG, async_op=True) for tensor in beside]
+    for thread in threads:
+        thread.join()
+    for work in works:
+        work.wait()
+    for tensor in tensors + beside:
+        check(tensor, torch.ones(5), "threads of", ranks)
+
+
+def several_of_a_rank(rank):
+    """Forms of calls that take several tensors of a rank, as of several devices."""
+    ranks = dist.get_world_size()
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for dtype in (torch.float32, torch.int64):
+        values = [[tensor_of(2 * r + i, dtype, 1001) for i in range(2)] for r in range(ranks)]
+        every = [tensor for pair in values for tensor in pair]
+        for op in (ReduceOp.SUM, ReduceOp.MAX):
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            mine = [apart(tensor) for tensor in values[rank]]
+            group.allreduce(mine, options).wait()
+            for tensor in mine:
+                check(tensor, reduced(every, op), "all_reduce of several", op)
+        for root in range(ranks):
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = root, 1
+            mine = [tensor.clone() for tensor in values[rank]]
+            group.broadcast(mine, options).wait()
+            for tensor in mine:
+                check(tensor, values[root][1], "broadcast of several", root)
+        lists = [[torch.empty_like(tensor) for tensor in every] for _ in range(2)]
+        group.allgather(lists, values[rank]).wait()
+        for tensors in lists:
+            for got, expected in zip(tensors, every):
+                check(got, expected, "all_gather of several")
+    mine = [torch.sparse_coo_tensor([[rank + i]], [1.0], (ranks + 1,), check_invariants=True) for i in range(2)]
+    group.allreduce(mine).wait()
+    expected = torch.tensor([1.0] + [2.0] * (ranks - 1) + [1.0])
+    for tensor in mine:
+        check(tensor.to_dense(), expected, "sparse all_reduce of several")
+
+
 def refusals(rank):
     group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    average = dist.AllreduceOptions()
+    average.reduceOp = ReduceOp.AVG
     for wanted, call in (
         ("cannot use ReduceOp.BAND", lambda: dist.all_reduce(torch.ones(3), ReduceOp.BAND)),
         ("cannot use ReduceOp.AVG", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), ReduceOp.AVG)),
@@ -339,6 +410,14 @@ def refusals(rank):
         ("expected", lambda: group.allgather([[torch.ones(4)] * 2], [torch.ones(3)])),
         ("not 2 times the", lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5))),
         ("split sizes", lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 2], [2, 2])),
+        ("invalid tensor size", lambda: group.allreduce([torch.ones(3), torch.ones(4)])),
+        ("invalid tensor type", lambda: group.allreduce([torch.ones(3), torch.ones(3, dtype=torch.int32)])),
+        ("invalid tensor layout", lambda: group.allreduce([torch.ones(3), torch.ones(3).to_sparse()])),
+        ("takes one tensor of each rank", lambda: group.allreduce([torch.ones(3)] * 2, average)),
+        ("non-empty tensor list", lambda: group.allreduce([])),
+        ("invalid root tensor", lambda: group.broadcast([], dist.BroadcastOptions())),
+        ("output tensor list", lambda: group.allgather([[torch.ones(3)] * 3], [torch.ones(3)])),
+        ("single-element tensor list", lambda: group.send([torch.ones(3)] * 2, 1 - rank, 0)),
     ):
         try:
             call()
@@ -389,6 +468,15 @@ class Operations(unittest.TestCase):
 
     def test_operations_run_beside_the_program_in_order(self):
         self.check_all(asynchronous)
+
+    def test_operations_that_are_waited_for_keep_the_order(self):
+        self.check_all(waited_for)
+
+    def test_threads_wait_for_their_operations(self):
+        self.check_all(callers)
+
+    def test_several_tensors_of_a_rank(self):
+        self.check_all(several_of_a_rank)
 
     def test_callbacks_start_operations_and_wait_for_them(self):
         self.check_all(callbacks)
