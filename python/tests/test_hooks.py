@@ -169,6 +169,24 @@ def bytes_of_steps(rank, register, sizes=(100_000,), steps=4):
     return (gpusock.traffic().sent - before) / steps
 
 
+def continued(rank, arguments, interrupted):
+    """All averages, and what is withheld. `interrupted`: after two steps, all of it goes on from a checkpoint."""
+    got, path = [], tempfile.mktemp()
+    for steps in (range(2), range(2, STEPS)) if interrupted else (range(STEPS),):
+        state = gpusock.ErrorFeedback(**arguments)
+        model = DistributedDataParallel(Given(SIZES))
+        model.register_comm_hook(state, gpusock.ddp_hook)
+        if steps[0] != 0:
+            state.load_state_dict(model, torch.load(path))
+            os.remove(path)
+        for step in steps:
+            got += pass_back(model, gradients_of(rank, step))
+        if interrupted and steps[0] == 0:
+            torch.save(state.state_dict(model), path)
+            pass_back(model, gradients_of(rank, 77))  # what is saved does not change any more
+    return [row.numpy() for row in got], [state.withheld(row).numpy() for row in model.module.rows]
+
+
 def not_finite(rank, codec):
     """A block with NaN or infinity is not finite for all, others are right, and the next step is as if it had none."""
     model = DistributedDataParallel(Given((256,)))
@@ -351,6 +369,26 @@ class Hooks(unittest.TestCase):
             for got, _, _ in first + second:
                 for step in range(STEPS):
                     self.assertTrue(same(got[step], first[0][0][step]))
+
+    def test_a_checkpoint_has_what_is_withheld(self):
+        """By "top" in one bucket: its numbers do not depend on the order of parameters, which DDP changes."""
+        for ranks in (1, 3):
+            whole, parts = (run(ranks, continued, {"codec": "top", "share": 0.5}, way) for way in (False, True))
+            for (averages, withheld), (averages_of_parts, withheld_of_parts) in zip(whole, parts):
+                self.assertTrue(same(averages, averages_of_parts))
+                self.assertTrue(same(withheld, withheld_of_parts))
+
+    def test_a_checkpoint_of_another_module_is_refused(self):
+        state = gpusock.ErrorFeedback("int8")
+        module, kept = Given((3, 4)), Given((3, 4))
+        saved = state.state_dict(module)
+        self.assertEqual(sorted(saved), ["rows.0", "rows.1"])
+        for other, wanted in ((Given((3,)), "rows.1 is a parameter"), (Given((3, 5)), r"rows.1 has the shape \(5,\)")):
+            with self.assertRaisesRegex(ValueError, wanted):
+                state.load_state_dict(other, saved)
+        state.load_state_dict(kept, {name: tensor + 2 for name, tensor in saved.items()})
+        self.assertTrue(torch.equal(state.withheld(kept.rows[0]), torch.full((3,), 2.0)))
+        self.assertTrue(torch.equal(state.withheld(module.rows[0]), torch.zeros(3)))
 
     def test_bytes(self):
         """Of 100,000 floats, and 5 % for messages' headers at most."""

@@ -50,6 +50,7 @@ class ErrorFeedback:
         self.process_group = process_group
         self._buckets: dict[int, tuple[list[torch.Tensor], torch.Tensor]] = {}  # parameters, and their memory
         self._parts: dict[int, torch.Tensor] = {}  # by id of a parameter: its part of a bucket's memory
+        self._loaded: list[torch.Tensor] = []  # keeps parameters, and so their ids, until they are in buckets
 
     def withheld(self, parameter: torch.Tensor) -> torch.Tensor:
         """What this rank has not sent yet of the sum of a parameter's gradients: float32, in the parameter's shape.
@@ -60,6 +61,38 @@ class ErrorFeedback:
         if part is None:
             return torch.zeros(parameter.shape)
         return part.view(parameter.shape).clone()
+
+    def state_dict(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """What this rank withholds of each parameter of a module that has gradients, by its name: for a checkpoint.
+
+        Each rank saves its own. Call it between two backward passes.
+        """
+        return {name: self.withheld(parameter) for name, parameter in _learned(module)}
+
+    def load_state_dict(self, module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+        """Withholds what a checkpoint says, instead of what is withheld now.
+
+        Training goes on as if it had not been interrupted, but that DDP fills its buckets in another order in a model's
+        first step, so that other floats share blocks or are the largest of a bucket. What counts is the sum over all
+        ranks: if there are other ranks than before, one may load the sum of several tensors, or zeros. Raises ValueError, and changes nothing, if names or shapes are not the module's.
+        """
+        parameters = dict(_learned(module))
+        if wrong := sorted(parameters.keys() ^ state.keys()):
+            raise ValueError(
+                f"gpusock: load_state_dict: {wrong[0]} is a parameter of the module or of the checkpoint, but not of "
+                "both: give the module that state_dict() got"
+            )
+        for name, parameter in parameters.items():
+            if state[name].shape != parameter.shape:
+                raise ValueError(
+                    f"gpusock: load_state_dict: {name} has the shape {tuple(parameter.shape)}, in the checkpoint "
+                    f"{tuple(state[name].shape)}"
+                )
+        self._buckets.clear()  # so that the next step makes memory, and fills it from the parts
+        for name, parameter in parameters.items():
+            part = state[name].detach().to("cpu", torch.float32, copy=True).reshape(-1)
+            self._parts[id(parameter)] = part
+        self._loaded = list(parameters.values())
 
     def _memory_of(self, bucket: GradBucket, padded: int) -> torch.Tensor:
         """What the bucket's parameters withhold, one after the other, and zeros: `padded` floats in all.
@@ -99,6 +132,10 @@ def ddp_hook(state: ErrorFeedback, bucket: GradBucket) -> torch.futures.Future[t
         )
     exchange = _exchange_int8 if state.codec == "int8" else _exchange_largest
     return exchange(state, bucket, buffer, group)
+
+
+def _learned(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
 _Averaged = torch.futures.Future[torch.Tensor]
