@@ -3,11 +3,7 @@
 #include "plain_types/error.hpp"
 #include "host_proxy/links/link_order.hpp"
 
-#include "host_proxy/base/random.hpp"
-
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <cctype>
@@ -226,14 +222,7 @@ std::optional<Handshake::ReceivedMessage> Handshake::receive_message() {
 }
 
 Proof Handshake::prove(bool acceptor) const {
-  const std::string text = (acceptor ? "gpusock acceptor" : "gpusock connector") + transcript_;
-  Proof proof{};
-  unsigned bytes = 0;
-  if (HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes) == nullptr) {
-    return random_bytes<32>();  // equals no proof, so the handshake fails
-  }
-  return proof;
+  return resources_.secret.prove(acceptor ? "gpusock acceptor" : "gpusock connector", transcript_);
 }
 
 bool Handshake::equal(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }

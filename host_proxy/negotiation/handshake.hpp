@@ -3,6 +3,7 @@
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/negotiation/handshake_messages.hpp"
+#include "host_proxy/negotiation/secret.hpp"
 #include "host_proxy/net/network.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ struct LinkResources {
   DeviceCopies* copies = nullptr;       ///< nullptr if no rings are in device memory
   std::uint64_t record_ring_bytes = 0;  ///< records: capacity of rings that each side makes itself, unless the
                                         ///< endpoint gives one
-  std::string secret;
+  Secret secret;
   std::uint64_t ring_bytes_max = ~std::uint64_t{0};  ///< the largest rings that a connection can have here
 
   /// The maker of this link; nullptr if there is no such link here.
