@@ -510,7 +510,7 @@ class Calls(SocketTest):
         for kind in ("stream", "seqpacket"):
             one, other = self.pair(kind=kind)
             messages, size = (20, 20 * RING) if kind == "stream" else (200, 20_000)
-            counts = collections.Counter()
+            counts = []
 
             def send(value):
                 for _ in range(messages):
@@ -520,7 +520,7 @@ class Calls(SocketTest):
                 mine = collections.Counter()
                 while data := other.recv(size):
                     mine.update({value: data.count(value) for value in range(3)})
-                counts.update(mine)
+                counts.append(mine)  # not an update of one counter, which two threads may do at the same time
 
             senders = [threading.Thread(target=send, args=(value,)) for value in range(3)]
             # Of records one thread at a time may receive.
@@ -532,7 +532,8 @@ class Calls(SocketTest):
             one.shutdown(socket.SHUT_WR)
             for thread in receivers:
                 thread.join()
-            self.assertEqual(counts, dict.fromkeys(range(3), messages * size), kind)
+            total = sum(counts, collections.Counter())
+            self.assertEqual(total, dict.fromkeys(range(3), messages * size), kind)
 
     def test_a_thousand_sockets_leave_nothing(self):
         def resident():
