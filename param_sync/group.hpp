@@ -124,9 +124,9 @@ class Group {
   /// Times the two schemes of "auto" at several sizes on the running links. From then on all_reduce() takes the faster
   /// one. All ranks call it, and choose the same. It makes about 75 small sums, which share one `timeout_ns`, in 1 MiB
   /// of device memory that a group with "auto" holds. Returns the number of floats up to which all_reduce() takes
-  /// "butterfly". The next run of the program may measure another size. So sums
-  /// near that size may differ in their last bits from one run to the next. Throws as the operations do, and
-  /// gpusock::Error (EINVAL) if the options leave no choice; then all ranks fail.
+  /// "butterfly". The next run of the program may measure another size. So sums near that size may differ in their last
+  /// bits from one run to the next. Throws as the operations do, and gpusock::Error (EINVAL) if the options leave no
+  /// choice; then all ranks fail.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Each operation returns its number, which wait() and done() take. Operations on a tensor throw gpusock::Error

@@ -59,8 +59,8 @@ void check_all_like(const char* what, const Tensors& tensors, const at::Tensor& 
 }
 
 /// The tensors of one rank, which has them on several devices: all of one layout, type and size.
-void check_alike(const char* what, const char* side, const Tensors& tensors) {
-  TORCH_CHECK(!tensors.empty(), "gpusock: ", what, ": requires non-empty ", side, "tensor list");
+void check_alike(const char* what, const Tensors& tensors) {
+  TORCH_CHECK(!tensors.empty(), "gpusock: ", what, ": requires non-empty tensor list");
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(tensor.defined() && tensor.layout() == tensors[0].layout(), "gpusock: ", what,
                 ": invalid tensor layout: tensors must all have the same layout");
@@ -351,7 +351,7 @@ void ProcessGroup::check_root(const char* what, std::int64_t root) const {
 ProcessGroup::WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   check_root("broadcast", opts.rootRank);
   check_root_tensor("broadcast", opts.rootTensor, tensors);
-  check_alike("broadcast", "", tensors);
+  check_alike("broadcast", tensors);
   check_tensors("broadcast", tensors);
   return start({OpType::BROADCAST, "gpusock:broadcast", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
                [tensors, root = static_cast<int>(opts.rootRank), which = static_cast<std::size_t>(opts.rootTensor)](
@@ -362,21 +362,21 @@ ProcessGroup::WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::Broa
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  check_alike("all_reduce", "", tensors);
+  check_alike("all_reduce", tensors);
   if (tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
   check_tensors("all_reduce", tensors);
   check_reduction(tensors[0].scalar_type(), opts.reduceOp);
   check_reduction_of_several("all_reduce", tensors, opts.reduceOp);
   return start({OpType::ALLREDUCE, "gpusock:all_reduce", tensors, {tensors}}, {opts.timeout, opts.asyncOp},
                [tensors, op = opts.reduceOp](Collectives& all, std::uint64_t timeout_ns) mutable {
-                 reduce_rows(tensors, op, 1);
+                 if (tensors.size() != 1) reduce_rows(tensors, op, 1);
                  all.all_reduce(tensors[0], op, timeout_ns);
                  copy_to_others(tensors, 0);
                });
 }
 
 ProcessGroup::WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  check_alike("all_reduce", "", tensors);
+  check_alike("all_reduce", tensors);
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(tensor.is_sparse() && tensor.device().is_cpu(),
                 "gpusock: a sparse all_reduce takes sparse tensors on the CPU");
