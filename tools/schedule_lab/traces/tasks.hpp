@@ -1,0 +1,51 @@
+#pragma once
+/// @file What each rank does, in the terms of network simulators: messages, computations, and what each waits for.
+
+#include "param_sync/schedule/schedule.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace param_sync::traces {
+
+/// The kinds of tasks.
+enum class Kind : std::uint8_t {
+  send,     ///< sends a message
+  recv,     ///< waits for a message
+  compute,  ///< adds what arrived, or applies the optimizer
+};
+
+/// What a task waits for.
+struct Dependency {
+  int task = 0;           ///< a task of the same rank, an index of its Tasks
+  bool on_start = false;  ///< true: until it has started, false: until it has ended
+  /// True if all members are equal.
+  bool operator==(const Dependency&) const = default;
+};
+
+/// One thing that a rank does.
+struct Task {
+  Kind kind = Kind::send;         ///< what it does
+  int lane = 0;                   ///< the lane of its op
+  int peer = schedule::kNobody;   ///< send, recv: the other rank
+  std::uint64_t tag = 0;          ///< send, recv: the number of the message among those of its sender to its receiver
+  std::uint64_t bytes = 0;        ///< send, recv: size of the message; 0: a signal
+  std::uint64_t ns = 0;           ///< compute: nanoseconds
+  std::vector<Dependency> after;  ///< what must have happened before it starts
+};
+
+/// The tasks of a rank: those of a lane in the order in which they start, lane after lane.
+using Tasks = std::vector<Task>;
+
+/// The data that a schedule moves, and the speed of its additions.
+struct Load {
+  std::uint64_t floats = 0;     ///< floats of the tensor
+  double reduce_bandwidth = 0;  ///< bytes/s that a lane adds, or applies the optimizer to
+};
+
+/// Returns the tasks, by rank, of a schedule that check() accepts. Each op becomes up to three tasks, in this order: it
+/// receives, computes, sends. A message travels as a whole, also if the schedule forwards it chunk by chunk. Throws
+/// Error if there are fewer floats than chunks, because a message could then be empty, or if the schedule does not end.
+std::vector<Tasks> tasks_of(const schedule::Schedule& schedule, const Load& load);
+
+}  // namespace param_sync::traces
