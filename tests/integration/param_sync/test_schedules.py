@@ -331,6 +331,31 @@ class Schedules(unittest.TestCase):
             self.assertEqual((ended.returncode, ended.stdout), (1, ""))
             self.assertIn(f"there is no {self.folder}/{missing}: it is built where CMake finds", ended.stderr)
 
+    def test_a_schedule_is_written_as_goal(self):
+        """What the lines say is in tests/unit/traces."""
+        file = self.folder / "ring.goal"
+        status, out, _ = run("schedule", "--scheme", "ring", "--nodes", 3, "--size", "12K", "--reduce", 2, "--goal", file)
+        self.assertEqual(status, 0)
+        self.assertIn("the checker finds it right", out)
+        self.assertNotIn("lane 0 op 0", out)
+        lines = file.read_text().splitlines()
+        self.assertEqual((lines[0], lines[2], lines[-1]), ("num_ranks 3", "rank 0 {", "}"))
+        sent = [int(re.search(r"send (\d+)b", line)[1]) for line in lines if "send" in line]
+        self.assertEqual(sum(sent), 4 * 12 << 10)
+        self.assertIn("calc 2048 cpu 1", file.read_text())  # 4 KiB at 2 GB/s
+        asked = run("schedule", "--scheme", "ring", "--nodes", 3, "--size", "12K", "--reduce", 2, "--goal", "-")
+        self.assertEqual(asked, (0, file.read_text(), ""))
+
+    def test_goal_that_cannot_be_written_leaves_no_file(self):
+        goal, written = self.folder / "ring.goal", self.folder / "ring.json"
+        status, out, error = run("schedule", "--scheme", "ring", "--chunks", 8, "--size", 28, "--goal", goal, "--json", written)
+        self.assertEqual((status, out), (2, ""))
+        self.assertIn("give at least 32 bytes, or fewer chunks", error)
+        self.assertEqual(list(self.folder.iterdir()), [])
+        status, _, error = run("schedule", "--scheme", "ring", "--goal", self.folder / "no" / "file")
+        self.assertEqual(status, 1)
+        self.assertIn("cannot write", error)
+
     def test_a_schedule_is_drawn(self):
         file = self.folder / "schedule.svg"
         self.assertEqual(run("schedule", "--scheme", "rhd", "--nodes", 4, "--svg", file)[0], 0)
@@ -535,7 +560,11 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "ring", "--run", "--size", 7), "--size 7: a tensor is of floats, 4 bytes each"),
                                 (("--scheme", "ring", "--nodes", 0), "not in range 1 to 1024"),
                                 (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
-                                (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg"),
+                                (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json, --svg and --goal"),
+                                (("--scheme", "ring", "--goal", "-", "--run"), "--run prints to standard output"),
+                                (("--scheme", "ring", "--reduce", 5), "--reduce is for --goal"),
+                                (("--scheme", "ring", "--goal", "g", "--size", 6), "give a multiple of 4"),
+                                (("--plans", "f", "--goal", "g"), "--goal writes schedules"),
                                 (("--scheme", "ring", "--schedule", "f"), "give either --scheme or --schedule, or --plans"),
                                 (("--scheme", "ring", "--plans", "f"), "give either --plans, or --scheme or --schedule"),
                                 (("--plans", "f", "--nodes", 2), "--nodes and --chunks are for --scheme"),

@@ -184,6 +184,10 @@ cost::NetworkModel NetworkOptions::model() const {
   return model;
 }
 
+void add_reduce(Arguments& arguments, NetworkOptions& network, const std::string& help) {
+  arguments.number("--reduce", network.reduce_gigabytes, help, 1e-3, 1e6).shown_default("10");
+}
+
 void add_network(Arguments& arguments, NetworkOptions& network) {
   arguments
       .number("--bandwidth", network.gigabits, "Gb/s of each rank, each way; a topology's links have their own", 1e-3,
@@ -193,7 +197,7 @@ void add_network(Arguments& arguments, NetworkOptions& network) {
       .shown_default("50");
   arguments.number("--overhead", network.overhead_us, "Microseconds that each message keeps a port", 0.0, 1e9)
       .shown_default("1");
-  arguments.number("--reduce", network.reduce_gigabytes, "GB/s that a lane adds", 1e-3, 1e6).shown_default("10");
+  add_reduce(arguments, network, "GB/s that a lane adds");
 }
 
 }  // namespace param_sync::commands

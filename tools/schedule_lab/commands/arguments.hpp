@@ -50,6 +50,8 @@ void add_source(Arguments& arguments, Source& source, bool uses_topology, const 
 /// Returns the names of all schemes that generate() makes.
 std::vector<std::string> all_schemes();
 void add_network(Arguments& arguments, NetworkOptions& network);
+/// Adds only the speed of additions, for commands without links.
+void add_reduce(Arguments& arguments, NetworkOptions& network, const std::string& help);
 
 /// Returns the request of the source, with defaults for members that were not given.
 schedule::Request request_of(const Source& source);

@@ -9,6 +9,7 @@
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/senders.hpp"
 #include "simulate/draw.hpp"
+#include "traces/goal.hpp"
 
 #include <fmt/format.h>
 
@@ -23,11 +24,16 @@ struct ScheduleOptions {
   Source source;
   std::string json_file;
   std::string svg_file;
+  std::string goal_file;
+  NetworkOptions computing;  // only how fast a lane adds
   bool run = false;
   std::uint64_t size_bytes = 1 << 20;
   std::string link = "auto";
   bool deterministic = false;
   std::string plans;  // of other programs: files and folders
+
+  /// Number of outputs that go to standard output.
+  int on_standard_output() const { return (json_file == "-") + (svg_file == "-") + (goal_file == "-"); }
 };
 
 /// Lists the ops of all lanes, one on each line, after a line about each rank's work.
@@ -61,6 +67,7 @@ std::string problem_of_plans(const ScheduleOptions& options) {
   if (!source.scheme.empty() || !source.file.empty()) return "give either --plans, or --scheme or --schedule";
   if (source.given.nodes != 0 || source.given.chunks != 0) return "--nodes and --chunks are for --scheme";
   if (!options.svg_file.empty()) return "--svg draws schedules, not --plans";
+  if (!options.goal_file.empty()) return "--goal writes schedules, not --plans";
   return options.run ? "--run runs schedules, not --plans" : "";
 }
 
@@ -81,15 +88,28 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
       trial.in_rank_order && !schedule::is_copied(schedule.result) ? ", bit for bit those of sums in rank order" : "");
 }
 
+/// The schedule as GOAL. Throws Misuse if there are too few bytes for its chunks.
+std::string as_goal(const Schedule& schedule, const ScheduleOptions& options) {
+  try {
+    const double bandwidth = options.computing.model().reduce_bandwidth;
+    return traces::to_goal(traces::tasks_of(schedule, {options.size_bytes / sizeof(float), bandwidth}));
+  } catch (const schedule::Error& error) {
+    throw Misuse(fmt::format("--size {}: {}", options.size_bytes, error.what()));
+  }
+}
+
 int run_schedule(ScheduleOptions& options) {
   if (!options.plans.empty()) return prove_foreign_plans(options.plans, options.json_file);
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
+  const std::string goal = options.goal_file.empty() ? "" : as_goal(schedule, options);  // before any file is written
   if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
   if (!options.svg_file.empty()) gpusock::program::write_file(options.svg_file, simulate::draw(schedule, about));
-  if (options.json_file == "-" || options.svg_file == "-") return gpusock::program::kSuccess;
+  if (!options.goal_file.empty()) gpusock::program::write_file(options.goal_file, goal);
+  if (options.on_standard_output() > 0) return gpusock::program::kSuccess;
   print(about + "\n");
-  if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
+  const bool is_written = !options.json_file.empty() || !options.svg_file.empty() || !options.goal_file.empty();
+  if (!is_written && !options.run) print(listing(schedule, counts));
   print("the checker finds it right\n");
   if (options.source.given.credits != 0)
     print(fmt::format("messages on their way to one owner at a time: {} at most\n", senders_at_once(schedule)));
@@ -109,20 +129,24 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
                  "Plans of MSCCL (.xml) and MSCCL++ (.json), instead: files and folders, with commas between them "
                  "(docs/foreign_plans.md); -: standard input");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
+  arguments.text("--goal", options.goal_file,
+                 "Write it here for the simulators LogGOPSim and ATLAHS, as GOAL (docs/schedules.md); -: standard "
+                 "output");
+  add_reduce(arguments, options.computing, "GB/s that a lane adds, for --goal");
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
-  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run", 4, std::uint64_t{1} << 30);
+  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run and --goal", 4,
+                  std::uint64_t{1} << 30);
   arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
   arguments.flag("--deterministic", options.deterministic,
                  "With --run: sums are in the order of ranks, bit for bit; else it is an error");
   arguments.check([&options] { return problem_of_plans(options); });
   arguments.check([&]() -> std::string {
-    if (options.run && (options.json_file == "-" || options.svg_file == "-"))
-      return "--run prints to standard output: write to a file";
+    if (options.run && options.on_standard_output() > 0) return "--run prints to standard output: write to a file";
     if (const std::string problem = problem_of_floats("--size", options.size_bytes); !problem.empty()) return problem;
     if (options.deterministic && !options.run) return "--deterministic is for --run";
-    return options.json_file == "-" && options.svg_file == "-" ? "only one of --json and --svg can be standard output"
-                                                               : "";
+    if (options.computing.given() && options.goal_file.empty()) return "--reduce is for --goal";
+    return options.on_standard_output() > 1 ? "only one of --json, --svg and --goal can be standard output" : "";
   });
   return arguments.parse(argc, argv);
 }
