@@ -82,12 +82,14 @@ void JsonOutput::write(const std::string& text) {
   if (is_empty_ && file_.is_open() && std::filesystem::is_regular_file(name_, unknown)) {
     std::filesystem::resize_file(name_, 0);
   }
-  is_empty_ = false;
   errno = 0;
   if (file_.is_open()) {
     file_ << text << std::flush;
-    return require_file();
+    require_file();  // if this throws, the file is still taken for empty: part of a text is of no use
+    is_empty_ = false;
+    return;
   }
+  is_empty_ = false;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
   if (!flush_output()) throw OutputError();
 }

@@ -37,7 +37,7 @@ class JsonOutput {
   /// Opens the file. What it holds stays there until the first write(): a program that fails keeps the results of the
   /// run before. Throws gpusock::Error if it cannot be written.
   explicit JsonOutput(const std::string& file);
-  /// Removes a file that the constructor has made, if nothing was written.
+  /// Removes a file that the constructor has made, if no write() has succeeded: a disk may be full.
   ~JsonOutput();
   JsonOutput(const JsonOutput&) = delete;
   JsonOutput& operator=(const JsonOutput&) = delete;
@@ -52,7 +52,7 @@ class JsonOutput {
   std::string name_;
   std::ofstream file_;
   bool is_new_ = false;
-  bool is_empty_ = true;  ///< nothing was written
+  bool is_empty_ = true;  ///< no write() has succeeded
 };
 
 /// Writes a whole file, as JsonOutput does.
