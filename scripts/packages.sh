@@ -14,7 +14,7 @@ lint_packages=(clang clang-tidy codespell doxygen git)
 bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
-test_build_packages=(ccache help2man libgmock-dev libgtest-dev libisal-dev libpmix-dev libpugixml-dev python3) # what tests are compiled with, but for the sanitizers
+test_build_packages=(ccache help2man libgmock-dev libgtest-dev libisal-dev libpmix-dev libprotobuf-dev libpugixml-dev protobuf-compiler python3) # what tests are compiled with, but for the sanitizers
 test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_packages[@]}" clang curl dataset-fashion-mnist
   gnuplot-nox libclang-rt-dev libgloo-dev lld netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
 

@@ -346,6 +346,21 @@ class Schedules(unittest.TestCase):
         asked = run("schedule", "--scheme", "ring", "--nodes", 3, "--size", "12K", "--reduce", 2, "--goal", "-")
         self.assertEqual(asked, (0, file.read_text(), ""))
 
+    def test_a_schedule_is_written_as_traces(self):
+        """What the files say is in tests/unit/traces."""
+        status, out, error = run("schedule", "--scheme", "ring", "--nodes", 3, "--chakra", self.folder / "ring")
+        if os.environ["PARAM_SYNC_PROTOBUF"] != "1":
+            self.assertEqual((status, out), (2, ""))
+            self.assertIn("install libprotobuf-dev and protobuf-compiler", error)
+            return
+        self.assertEqual(status, 0, error)
+        self.assertEqual(sorted(file.name for file in self.folder.iterdir()), ["ring.0.et", "ring.1.et", "ring.2.et"])
+        (self.folder / "all.2.et").mkdir()  # rank 2's file cannot be written: the others are not left
+        status, _, error = run("schedule", "--scheme", "ring", "--nodes", 3, "--chakra", self.folder / "all")
+        self.assertEqual(status, 1)
+        self.assertIn("cannot write", error)
+        self.assertEqual([file.name for file in self.folder.glob("all.*")], ["all.2.et"])
+
     def test_goal_that_cannot_be_written_leaves_no_file(self):
         goal, written = self.folder / "ring.goal", self.folder / "ring.json"
         status, out, error = run("schedule", "--scheme", "ring", "--chunks", 8, "--size", 28, "--goal", goal, "--json", written)
@@ -562,9 +577,10 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
                                 (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json, --svg and --goal"),
                                 (("--scheme", "ring", "--goal", "-", "--run"), "--run prints to standard output"),
-                                (("--scheme", "ring", "--reduce", 5), "--reduce is for --goal"),
+                                (("--scheme", "ring", "--reduce", 5), "--reduce is for --goal and --chakra"),
                                 (("--scheme", "ring", "--goal", "g", "--size", 6), "give a multiple of 4"),
-                                (("--plans", "f", "--goal", "g"), "--goal writes schedules"),
+                                (("--plans", "f", "--goal", "g"), "--goal and --chakra write schedules"),
+                                (("--scheme", "ring", "--chakra", "-"), "--chakra writes a file for each rank"),
                                 (("--scheme", "ring", "--schedule", "f"), "give either --scheme or --schedule, or --plans"),
                                 (("--scheme", "ring", "--plans", "f"), "give either --plans, or --scheme or --schedule"),
                                 (("--plans", "f", "--nodes", 2), "--nodes and --chunks are for --scheme"),

@@ -1,12 +1,12 @@
 // A schedule that is written as GOAL moves the same bytes, in the same order, and ends in every simulator.
 #include "goal_run.hpp"
 #include "order.hpp"
+#include "schedules.hpp"
 
 #include "traces/goal.hpp"
 #include "traces/tasks.hpp"
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/schedule/schemes.hpp"
-#include "param_sync/schedule/topology.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
@@ -20,72 +20,19 @@ using param_sync::traces::to_goal;
 using traces_test::Ends;
 using traces_test::GoalOp;
 using traces_test::GoalRank;
+using traces_test::make;
+using traces_test::name_of;
+using traces_test::schedules;
+using traces_test::traffic_of;
+using traces_test::TrafficByPair;
 
 constexpr double kReduceBandwidth = 4e9;
-
-Schedule make(const std::string& scheme, int nodes, int chunks = 0, int credits = 0) {
-  std::vector<Link> links;
-  for (int node = 0; node < nodes; ++node) {
-    for (int other = node + 1; other < nodes; ++other) links.push_back({node, other, 10.0 + node});
-  }
-  const Topology topology(nodes, links);
-  Request request;
-  request.nodes = nodes;
-  request.chunks = chunks;
-  request.credits = credits;
-  request.summation_nodes = 2;
-  request.topology = &topology;
-  return generate(scheme, request);
-}
-
-/// Schedules of all schemes for 2 to 8 nodes: with a number of chunks that the nodes divide, and one that they do not;
-/// and with signals.
-const std::vector<Schedule>& schedules() {
-  static const std::vector<Schedule> all = [] {
-    std::vector<Schedule> made;
-    for (const auto* names : {&scheme_names(), &factor_scheme_names()}) {
-      for (const std::string& scheme : *names) {
-        for (int nodes = 2; nodes <= 8; ++nodes) {
-          for (const int chunks : {2 * nodes, 11}) made.push_back(make(scheme, nodes, chunks));
-          if (has_credits(scheme)) made.push_back(make(scheme, nodes, 2 * nodes, 1));
-        }
-      }
-    }
-    return made;
-  }();
-  return all;
-}
 
 std::vector<GoalRank> goal_of(const Schedule& schedule, std::uint64_t floats) {
   return traces_test::read_goal(to_goal(tasks_of(schedule, {floats, kReduceBandwidth})));
 }
 std::vector<GoalRank> goal_of(const Schedule& schedule) {
   return goal_of(schedule, 5 * static_cast<std::uint64_t>(schedule.chunks));
-}
-
-std::string name_of(const Schedule& schedule) {
-  return schedule.scheme + ", " + std::to_string(schedule.nodes()) + " ranks, " + std::to_string(schedule.chunks);
-}
-
-using TrafficByPair = std::map<std::pair<int, int>, traces_test::Traffic>;
-
-/// What the schedule's ops send, if the tensor has so many floats: a signal has one byte.
-TrafficByPair traffic_of(const Schedule& schedule, std::uint64_t floats) {
-  TrafficByPair traffic;
-  const auto begin = [&](int chunk) {
-    return floats * static_cast<std::uint64_t>(chunk) / static_cast<std::uint64_t>(schedule.chunks);
-  };
-  for (int rank = 0; rank < schedule.nodes(); ++rank) {
-    for (const Lane& lane : schedule.ranks[static_cast<std::size_t>(rank)].lanes) {
-      for (const Op& op : lane) {
-        if (!op.sends()) continue;
-        traces_test::Traffic& sent = traffic[{rank, op.to}];
-        ++sent.messages;
-        sent.bytes += op.is_signal() ? 1 : sizeof(float) * (begin(op.chunk + op.count) - begin(op.chunk));
-      }
-    }
-  }
-  return traffic;
 }
 
 TEST(Goal, IsWhatLogGopSimReads) {

@@ -1,6 +1,7 @@
 #include "commands/arguments.hpp"
 #include "commands/commands.hpp"
 #include "commands/foreign_plans.hpp"
+#include "commands/trace_files.hpp"
 
 #include "trial/trial.hpp"
 #include "program/environment.hpp"
@@ -9,7 +10,6 @@
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/senders.hpp"
 #include "simulate/draw.hpp"
-#include "traces/goal.hpp"
 
 #include <fmt/format.h>
 
@@ -24,8 +24,7 @@ struct ScheduleOptions {
   Source source;
   std::string json_file;
   std::string svg_file;
-  std::string goal_file;
-  NetworkOptions computing;  // only how fast a lane adds
+  TraceOptions traces;
   bool run = false;
   std::uint64_t size_bytes = 1 << 20;
   std::string link = "auto";
@@ -33,7 +32,7 @@ struct ScheduleOptions {
   std::string plans;  // of other programs: files and folders
 
   /// Number of outputs that go to standard output.
-  int on_standard_output() const { return (json_file == "-") + (svg_file == "-") + (goal_file == "-"); }
+  int on_standard_output() const { return (json_file == "-") + (svg_file == "-") + (traces.goal_file == "-"); }
 };
 
 /// Lists the ops of all lanes, one on each line, after a line about each rank's work.
@@ -67,7 +66,7 @@ std::string problem_of_plans(const ScheduleOptions& options) {
   if (!source.scheme.empty() || !source.file.empty()) return "give either --plans, or --scheme or --schedule";
   if (source.given.nodes != 0 || source.given.chunks != 0) return "--nodes and --chunks are for --scheme";
   if (!options.svg_file.empty()) return "--svg draws schedules, not --plans";
-  if (!options.goal_file.empty()) return "--goal writes schedules, not --plans";
+  if (options.traces.given()) return "--goal and --chakra write schedules, not --plans";
   return options.run ? "--run runs schedules, not --plans" : "";
 }
 
@@ -88,27 +87,17 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
       trial.in_rank_order && !schedule::is_copied(schedule.result) ? ", bit for bit those of sums in rank order" : "");
 }
 
-/// The schedule as GOAL. Throws Misuse if there are too few bytes for its chunks.
-std::string as_goal(const Schedule& schedule, const ScheduleOptions& options) {
-  try {
-    const double bandwidth = options.computing.model().reduce_bandwidth;
-    return traces::to_goal(traces::tasks_of(schedule, {options.size_bytes / sizeof(float), bandwidth}));
-  } catch (const schedule::Error& error) {
-    throw Misuse(fmt::format("--size {}: {}", options.size_bytes, error.what()));
-  }
-}
-
 int run_schedule(ScheduleOptions& options) {
   if (!options.plans.empty()) return prove_foreign_plans(options.plans, options.json_file);
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
-  const std::string goal = options.goal_file.empty() ? "" : as_goal(schedule, options);  // before any file is written
+  const std::vector<TraceFile> traces = make_traces(schedule, options.size_bytes, options.traces);
   if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
   if (!options.svg_file.empty()) gpusock::program::write_file(options.svg_file, simulate::draw(schedule, about));
-  if (!options.goal_file.empty()) gpusock::program::write_file(options.goal_file, goal);
+  write_traces(traces);
   if (options.on_standard_output() > 0) return gpusock::program::kSuccess;
   print(about + "\n");
-  const bool is_written = !options.json_file.empty() || !options.svg_file.empty() || !options.goal_file.empty();
+  const bool is_written = !options.json_file.empty() || !options.svg_file.empty() || !traces.empty();
   if (!is_written && !options.run) print(listing(schedule, counts));
   print("the checker finds it right\n");
   if (options.source.given.credits != 0)
@@ -129,13 +118,10 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
                  "Plans of MSCCL (.xml) and MSCCL++ (.json), instead: files and folders, with commas between them "
                  "(docs/foreign_plans.md); -: standard input");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
-  arguments.text("--goal", options.goal_file,
-                 "Write it here for the simulators LogGOPSim and ATLAHS, as GOAL (docs/schedules.md); -: standard "
-                 "output");
-  add_reduce(arguments, options.computing, "GB/s that a lane adds, for --goal");
+  add_traces(arguments, options.traces);
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
-  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run and --goal", 4,
+  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run, --goal and --chakra", 4,
                   std::uint64_t{1} << 30);
   arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
   arguments.flag("--deterministic", options.deterministic,
@@ -145,7 +131,7 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
     if (options.run && options.on_standard_output() > 0) return "--run prints to standard output: write to a file";
     if (const std::string problem = problem_of_floats("--size", options.size_bytes); !problem.empty()) return problem;
     if (options.deterministic && !options.run) return "--deterministic is for --run";
-    if (options.computing.given() && options.goal_file.empty()) return "--reduce is for --goal";
+    if (const std::string problem = problem_of_traces(options.traces); !problem.empty()) return problem;
     return options.on_standard_output() > 1 ? "only one of --json, --svg and --goal can be standard output" : "";
   });
   return arguments.parse(argc, argv);
