@@ -45,7 +45,7 @@ GPUSOCK_FN std::int64_t poll_one(const Group& group, const Net& net, PollEntry* 
   group.sync();
   return all;
 }
-constexpr std::int64_t one(int events) { return 256 + events; }
+GPUSOCK_FN constexpr std::int64_t one(int events) { return 256 + events; }
 
 struct PollArguments {
   Report* report;
