@@ -48,7 +48,8 @@ struct ResidentSums::Impl {
         failed(of.context, 1),
         stop(of.context, 1),
         ports(of.context, of.executor, of.addresses, of.nodes) {
-    executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options, of.small_floats_max));
+    executor.emplace(of.context, settings_of(of.rank, of.options),
+                     schedules_of(tensors, of.nodes, of.options, of.small_floats_max));
     starting.copy_in(starting_blocks_of(tensors));
     words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));
     times.copy_in(std::vector<executor::ExchangeTimes>(1));
