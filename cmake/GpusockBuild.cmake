@@ -50,6 +50,10 @@ if(NOT GPUSOCK_WITH_CUDA STREQUAL "off")
     if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)
       string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")
     endif()
+    # A kernel that calls a function of the host would fail on a GPU. nvcc only warns of it where the call is in a template.
+    if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND BUILD_TESTING)
+      string(APPEND CMAKE_CUDA_FLAGS " --diag-error=20013,20014,20015")
+    endif()
     include(gpusockCuda20)
     set(CMAKE_CUDA_STANDARD 20) # behind enable_language: its test program is made before the standards are known
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
