@@ -85,13 +85,12 @@ void JsonOutput::write(const std::string& text) {
   errno = 0;
   if (file_.is_open()) {
     file_ << text << std::flush;
-    require_file();  // if this throws, the file is still taken for empty: part of a text is of no use
-    is_empty_ = false;
-    return;
+    require_file();
+  } else {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
+    if (!flush_output()) throw OutputError();
   }
-  is_empty_ = false;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
-  if (!flush_output()) throw OutputError();
+  is_empty_ = false;  // not if it has thrown: part of a text is of no use
 }
 
 bool flush_output() {

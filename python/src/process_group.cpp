@@ -317,8 +317,8 @@ void ProcessGroup::perform_first(std::unique_lock<std::mutex>& lock) {
   if (!queue_.empty() || ended_) changed_->notify_all();
 }
 
-/// Callbacks of the task's future run here, too, and may start operations: on the group's thread, as nobody has the
-/// future of an operation that its caller performs.
+/// If this is the group's thread, callbacks of the task's future run here, too, and may start operations. An operation
+/// that its caller performs has no callbacks yet: start() has not returned its future.
 void ProcessGroup::perform(Queued next) {
   std::unique_lock lock(mutex_);
   const bool aborted = aborted_;

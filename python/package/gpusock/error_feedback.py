@@ -74,7 +74,8 @@ class ErrorFeedback:
 
         Training goes on as if it had not been interrupted, but that DDP fills its buckets in another order in a model's
         first step, so that other floats share blocks or are the largest of a bucket. What counts is the sum over all
-        ranks: if there are other ranks than before, one may load the sum of several tensors, or zeros. Raises ValueError, and changes nothing, if names or shapes are not the module's.
+        ranks: if there are other ranks than before, one may load the sum of several tensors, or zeros. Raises
+        ValueError, and changes nothing, if names or shapes are not the module's.
         """
         parameters = dict(_learned(module))
         if wrong := sorted(parameters.keys() ^ state.keys()):

@@ -45,7 +45,7 @@ struct GoalRun {
 /// Runs it. A fault is: an op that never starts or ends, a message that no op receives, a receive of another size, or
 /// two messages that a receive could both take.
 GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener);
-/// The same, and nobody listens.
+/// The same without a listener.
 GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed);
 
 }  // namespace traces_test
