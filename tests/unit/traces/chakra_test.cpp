@@ -4,7 +4,7 @@
 #include "schedules.hpp"
 
 #include "traces/chakra.hpp"
-#include "traces/tasks.hpp"
+#include "traces/schedule_tasks.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include "schedules.hpp"
 
 #include "traces/goal.hpp"
-#include "traces/tasks.hpp"
+#include "traces/schedule_tasks.hpp"
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/schedule/schemes.hpp"
 #include "tests/support/error_of.hpp"

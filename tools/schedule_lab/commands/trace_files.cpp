@@ -3,6 +3,7 @@
 #include "program/run.hpp"
 #include "traces/chakra.hpp"
 #include "traces/goal.hpp"
+#include "traces/schedule_tasks.hpp"
 
 #include <fmt/format.h>
 

@@ -43,9 +43,4 @@ struct Load {
   double reduce_bandwidth = 0;  ///< bytes/s that a lane adds, or applies the optimizer to
 };
 
-/// Returns the tasks, by rank, of a schedule that check() accepts. Each op becomes up to three tasks, in this order: it
-/// receives, computes, sends. A message travels as a whole, also if the schedule forwards it chunk by chunk. Throws
-/// Error if there are fewer floats than chunks, because a message could then be empty, or if the schedule does not end.
-std::vector<Tasks> tasks_of(const schedule::Schedule& schedule, const Load& load);
-
 }  // namespace param_sync::traces

@@ -1,4 +1,4 @@
-#include "traces/tasks.hpp"
+#include "traces/schedule_tasks.hpp"
 
 #include <fmt/format.h>
 
