@@ -177,4 +177,46 @@ Plan pair_with_counters() {
   return maker.plan;
 }
 
+std::vector<Plan> right_plans() {
+  std::vector<Plan> plans{ring(2), ring(3), pair_with_awaits(), pair_with_counters()};
+  plans.back().syncs_itself = true;
+
+  Maker packets(Collective::all_reduce, 2, 1, 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    packets.move(packets.block(rank), {in(rank, 0)}, {packet(1 - rank, 0)});
+    packets.move(rank, {in(rank, 0), packet(rank, 0, true)}, {in(rank, 0)});
+  }
+  plans.push_back(packets.plan);
+
+  // All-gather of three ranks: rank 0 sends on by one step, and a second block of rank 2 copies.
+  Maker gather(Collective::all_gather, 3, 3, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    gather.block(rank);
+    gather.connection(rank, (rank + 1) % 3);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    gather.send(rank, rank, in(rank, 0));
+    gather.receive(rank, (rank + 2) % 3, out(rank, (rank + 2) % 3)).sends = rank;
+    gather.receive(rank, (rank + 2) % 3, out(rank, (rank + 1) % 3));
+  }
+  const int copier = gather.block(2);
+  gather.await(copier, 2, 1);
+  gather.move(copier, {out(2, 1)}, {scratch(2, 0)});
+  plans.push_back(gather.plan);
+
+  // Two chunks in one message, which is added on both sides.
+  Maker messages(Collective::all_reduce, 2, 2, 2);
+  messages.plan.slots = 2;
+  for (int rank = 0; rank < 2; ++rank) {
+    messages.block(rank);
+    messages.connection(rank, 1 - rank);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    messages.send(rank, rank, in(rank, 0), 2);
+    messages.receive_add(rank, 1 - rank, in(rank, 0), 2);
+  }
+  plans.push_back(messages.plan);
+  return plans;
+}
+
 }  // namespace foreign_test

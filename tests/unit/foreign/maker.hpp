@@ -2,6 +2,8 @@
 // Small plans, made step by step.
 #include "foreign/plan.hpp"
 
+#include <vector>
+
 namespace foreign_test {
 
 using namespace param_sync::foreign;
@@ -50,5 +52,8 @@ Plan pair_with_awaits();
 
 /// An all-reduce of two ranks by writes into each other's scratch memory, with counters, as in MSCCL++.
 Plan pair_with_counters();
+
+/// Right plans, with a little of each thing that the search of all orders knows.
+std::vector<Plan> right_plans();
 
 }  // namespace foreign_test

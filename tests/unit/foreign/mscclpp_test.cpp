@@ -1,50 +1,17 @@
 // MSCCL++'s JSON: what is read, and what is refused with its field.
+#include "mscclpp_maker.hpp"
+
 #include "foreign/prove.hpp"
 #include "foreign/read.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 namespace {
 
+using namespace foreign_test;
 using namespace param_sync::foreign;
 using gpusock::test::error_of;
-using Json = nlohmann::json;
-
-/// An operation on channel 0 of the thread block.
-Json on_channel(const char* name, const char* type = "memory") {
-  return {{"name", name}, {"channel_ids", {0}}, {"channel_type", type}};
-}
-Json own(const char* type, int index, int size = 1) { return {{"type", type}, {"index", index}, {"size", size}}; }
-Json remote(int id, int index, int size = 1) { return {{"buffer_id", id}, {"index", index}, {"size", size}}; }
-Json move(const char* name, const std::vector<Json>& sources, const std::vector<Json>& targets,
-          const char* type = "memory") {
-  return {{"name", name}, {"src_buff", sources}, {"dst_buff", targets}, {"channel_type", type}, {"channel_ids", {0}}};
-}
-const Json kNop = {{"name", "nop"}};
-
-/// A plan of two ranks with a thread block each, which can signal the other, and write into its three buffers.
-Json pair(const char* collective, int input, int output, int scratch, const std::vector<Json>& first,
-          const std::vector<Json>& second, const char* type = "memory") {
-  Json plan = {{"name", "pair"}, {"collective", collective}, {"protocol", "Simple"}, {"inplace", true}};
-  for (int rank = 0; rank < 2; ++rank) {
-    Json remote_buffers = Json::array();
-    for (const char* buffer : {"i", "o", "s"}) {
-      remote_buffers.push_back({{"rank", 1 - rank}, {"type", buffer}, {"access_channel_types", {type}}});
-    }
-    Json block = {{"id", 0}, {"ops", rank == 0 ? first : second}};
-    block["channels"] = Json::array({{{"channel_type", type}, {"channel_ids", {0}}}});
-    block["remote_buffer_refs"] = Json::array({{{"access_channel_type", type}, {"remote_buffer_ids", {0, 1, 2}}}});
-    Json gpu = {{"id", rank}, {"input_chunks", input}, {"output_chunks", output}, {"scratch_chunks", scratch}};
-    gpu["channels"] = Json::array({{{"channel_type", type}, {"connected_to", {1 - rank}}}});
-    gpu["remote_buffers"] = remote_buffers;
-    gpu["semaphores"] = Json::array({{{"init_value", 0}}});
-    gpu["threadblocks"] = Json::array({block});
-    plan["gpus"].push_back(gpu);
-  }
-  return plan;
-}
 
 std::string problem(const Json& json) {
   return error_of<Error>([&] { read_plan(json.dump()); });
@@ -54,14 +21,6 @@ std::string verdict(const Json& json) {
   if (!proof.is_proved) return proof.why;
   return proof.in_a_row.empty() ? "proved" : "one call is proved; " + proof.in_a_row;
 }
-/// A handshake before, and one after.
-std::vector<Json> surrounded(const std::vector<Json>& operations) {
-  std::vector<Json> all{on_channel("rlxsignal"), on_channel("rlxwait"), kNop};
-  all.insert(all.end(), operations.begin(), operations.end());
-  for (const Json& each : {kNop, on_channel("signal"), on_channel("wait")}) all.push_back(each);
-  return all;
-}
-
 TEST(Mscclpp, PutsGetsAndSignals) {
   const auto put = [](int rank) { return move("put", {own("o", rank)}, {remote(1, rank)}); };
   EXPECT_EQ(verdict(pair("allgather", 1, 2, 0, surrounded({put(0)}), surrounded({put(1)}))), "proved");
@@ -181,32 +140,6 @@ TEST(Mscclpp, PartsOfABlockGroupAreSlices) {
   other["tbg_info"]["tb_id"] = 1;
   plan["gpus"][0]["threadblocks"][0]["ops"].insert(plan["gpus"][0]["threadblocks"][0]["ops"].begin() + 4, other);
   EXPECT_EQ(verdict(plan), "proved");
-}
-
-/// A block copies into scratch memory, another one copies out of it, slice by slice.
-Json pipeline(int slices_ahead) {
-  Json plan = {{"name", "p"},
-               {"collective", "allreduce"},
-               {"protocol", "Simple"},
-               {"inplace", false},
-               {"reuse_resources", true}};
-  const auto loop = [](const Json& operations) {
-    return Json{
-        {"name", "pipeline"}, {"iter_context", {{"unit_size", 1 << 25}, {"num_chunks", 1}}}, {"ops", operations}};
-  };
-  const auto semaphore = [](const char* name, int id) { return Json{{"name", name}, {"semaphore_ids", {id}}}; };
-  Json gpu = {{"id", 0}, {"input_chunks", 1}, {"output_chunks", 1}, {"scratch_chunks", 1}, {"channels", Json::array()}};
-  gpu["semaphores"] = {{{"init_value", 0}}, {{"init_value", slices_ahead}}};
-  gpu["threadblocks"] = {{{"id", 0},
-                          {"ops",
-                           {loop({semaphore("sem_acquire", 1), kNop, move("copy", {own("i", 0)}, {own("s", 0)}), kNop,
-                                  semaphore("sem_release", 0)})}}},
-                         {{"id", 1},
-                          {"ops",
-                           {loop({semaphore("sem_acquire", 0), kNop, move("copy", {own("s", 0)}, {own("o", 0)}), kNop,
-                                  semaphore("sem_release", 1)})}}}};
-  plan["gpus"] = Json::array({gpu});
-  return plan;
 }
 
 TEST(Mscclpp, PipelinesReuseScratchMemory) {
