@@ -524,6 +524,41 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertNotIn("\x1b", out)
 
+    def test_a_plan_of_others_is_written_as_goal(self):
+        """What the lines say is in tests/unit/traces."""
+        plans, goal = self.write_plans_of_others(), self.folder / "gather.goal"
+        status, out, error = run("schedule", "--plans", plans / "gather.json", "--size", "8K", "--goal", goal)
+        self.assertEqual((status, error), (0, ""))
+        self.assertIn("1 plans: 1 proved", out)
+        lines = goal.read_text().splitlines()
+        self.assertEqual((lines[0], lines[2], lines[-1]), ("num_ranks 2", "rank 0 {", "}"))
+        sent = [int(re.search(r"send (\d+)b", line)[1]) for line in lines if "send" in line]
+        self.assertEqual(sorted(sent), [1, 1, 1, 1, 4096, 4096])  # each rank signals twice, and puts a half
+        self.assertEqual(run("schedule", "--plans", plans / "gather.json", "--size", "8K", "--goal", "-"), (0, goal.read_text(), ""))
+        if os.environ["PARAM_SYNC_PROTOBUF"] == "1":
+            self.assertEqual(run("schedule", "--plans", plans / "gather.json", "--size", "8K", "--chakra", self.folder / "gather")[0], 0)
+            self.assertEqual(sorted(file.name for file in self.folder.glob("*.et")), ["gather.0.et", "gather.1.et"])
+        if os.environ["PARAM_SYNC_PUGIXML"] == "1":
+            status, out, error = run("schedule", "--plans", plans / "ring.xml", "--size", "20K", "--reduce", 2, "--goal", "-")
+            self.assertEqual((status, error), (0, ""))
+            self.assertEqual((out.count(": send 4096b"), out.count(": recv 4096b"), out.count(": calc 2048 ")), (40, 40, 20))
+
+    def test_a_plan_of_others_that_cannot_be_written_leaves_no_file(self):
+        plans = self.write_plans_of_others()
+        goal, found = self.folder / "plan.goal", self.folder / "found.json"
+        before = sorted(self.folder.rglob("*"))
+        for file, size, status, says in (("deeper/unsynced.json", "8K", 1, "unsynced.json: refuted: race: the caller of rank 0"),
+                                         ("other.json", "8K", 1, 'other.json: not understood: the plan: "name" is missing. Only plans that are proved'),
+                                         ("gather.json", "12", 2, "--size 12: 12 bytes cannot be cut into 2 chunks of whole floats: give a multiple of 8 bytes")):
+            ended, out, error = run("schedule", "--plans", plans / file, "--size", size, "--goal", goal, "--json", found)
+            self.assertEqual((ended, out), (status, ""), file)
+            self.assertIn(says, error)
+            self.assertEqual(sorted(self.folder.rglob("*")), before)
+        both = f"{plans / 'gather.json'},{plans / 'gather.json'}"
+        status, out, error = run("schedule", "--plans", both, "--goal", goal)
+        self.assertEqual((status, out), (2, ""))
+        self.assertIn("--goal and --chakra write one plan, but --plans names 2 files", error)
+
     def test_misuse_is_told(self):
         for arguments, says in (((), "give --model, or either"), (("--model", "vgg"), "vgg not in"),
                                 (("--scheme", "hybrid"), "give --model too"), (("--scheme", "ring", "--order", "end"), "--order is for --model"),
@@ -579,7 +614,8 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "ring", "--goal", "-", "--run"), "--run prints to standard output"),
                                 (("--scheme", "ring", "--reduce", 5), "--reduce is for --goal and --chakra"),
                                 (("--scheme", "ring", "--goal", "g", "--size", 6), "give a multiple of 4"),
-                                (("--plans", "f", "--goal", "g"), "--goal and --chakra write schedules"),
+                                (("--plans", "f", "--goal", "-", "--json", "-"), "only one of --json, --svg and --goal"),
+                                (("--plans", "f", "--reduce", 5), "--reduce is for --goal and --chakra"),
                                 (("--scheme", "ring", "--chakra", "-"), "--chakra writes a file for each rank"),
                                 (("--scheme", "ring", "--schedule", "f"), "give either --scheme or --schedule, or --plans"),
                                 (("--scheme", "ring", "--plans", "f"), "give either --plans, or --scheme or --schedule"),

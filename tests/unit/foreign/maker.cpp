@@ -219,4 +219,60 @@ std::vector<Plan> right_plans() {
   return plans;
 }
 
+void mutate(Plan& plan, std::mt19937& random) {
+  const auto below = [&random](std::size_t size) { return static_cast<int>(random() % size); };
+  Block& block = plan.blocks[static_cast<std::size_t>(below(plan.blocks.size()))];
+  if (block.steps.empty()) return;
+  const auto index = static_cast<std::size_t>(below(block.steps.size()));
+  Step& step = block.steps[index];
+  const auto change = [&](std::vector<Place>& places) {
+    if (places.empty()) return;
+    Place& place = places[static_cast<std::size_t>(below(places.size()))];
+    if (place.buffer == Buffer::scratch || place.buffer == Buffer::packets) return;
+    const int choices = plan.sizes[0].input - step.count + 1;
+    if (choices > 0) place.cell = below(static_cast<std::size_t>(choices));
+  };
+  switch (below(9)) {
+    case 0:
+      block.steps.erase(block.steps.begin() + static_cast<std::ptrdiff_t>(index));
+      break;
+    case 1:
+      std::swap(block.steps[index], block.steps[static_cast<std::size_t>(below(block.steps.size()))]);
+      break;
+    case 2:
+      change(step.from);
+      break;
+    case 3:
+      change(step.to);
+      break;
+    case 4:
+      block.steps.insert(block.steps.begin() + static_cast<std::ptrdiff_t>(index), Step(step));
+      break;
+    case 5:
+      if (step.kind == Kind::await) --step.awaited_step;
+      break;
+    case 6:
+      if (step.from.size() > 1 || step.receives != kNone) step.from.clear();
+      break;
+    case 7:
+      if (step.count == 2) step.count = 1;
+      break;
+    default:
+      if (step.counter != kNone) step.kind = step.kind == Kind::signal ? Kind::wait : Kind::signal;
+      break;
+  }
+}
+
+bool could_be_read(const Plan& plan) {
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+    for (const Step& step : plan.blocks[block].steps) {
+      if (step.kind == Kind::move && step.from.empty() && step.receives == kNone) return false;
+      if (step.kind != Kind::await) continue;
+      const auto& awaited = plan.blocks[static_cast<std::size_t>(step.awaited_block)].steps;
+      if (step.awaited_step < 0 || static_cast<std::size_t>(step.awaited_step) >= awaited.size()) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace foreign_test

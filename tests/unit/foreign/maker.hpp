@@ -2,6 +2,7 @@
 // Small plans, made step by step.
 #include "foreign/plan.hpp"
 
+#include <random>
 #include <vector>
 
 namespace foreign_test {
@@ -55,5 +56,11 @@ Plan pair_with_counters();
 
 /// Right plans, with a little of each thing that the search of all orders knows.
 std::vector<Plan> right_plans();
+
+/// Changes one thing of a plan.
+void mutate(Plan& plan, std::mt19937& random);
+
+/// True if a reader could have read the plan.
+bool could_be_read(const Plan& plan);
 
 }  // namespace foreign_test

@@ -12,8 +12,8 @@ namespace {
 
 class Run {
  public:
-  Run(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener)
-      : goal_(goal), ends_(ends), random_(seed), listener_(listener) {
+  Run(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener, std::optional<GoalOpAt> last)
+      : goal_(goal), ends_(ends), random_(seed), listener_(listener), last_(std::move(last)) {
     for (std::size_t rank = 0; rank < goal.size(); ++rank) {
       states_.emplace_back(goal[rank].size());
       for (std::size_t i = 0; i < goal[rank].size(); ++i) {
@@ -28,6 +28,7 @@ class Run {
   GoalRun run() {
     while (run_.fault.empty() && !ready_.empty()) {
       std::swap(ready_[random_() % ready_.size()], ready_.back());
+      if (last_ && ready_.back() == *last_) std::swap(ready_.front(), ready_.back());
       const GoalOpAt chosen = ready_.back();
       ready_.pop_back();
       start(chosen);
@@ -100,6 +101,7 @@ class Run {
   Ends ends_;
   std::minstd_rand random_;
   GoalListener& listener_;
+  std::optional<GoalOpAt> last_;
   std::vector<std::vector<State>> states_;                // by rank and op
   std::vector<GoalOpAt> ready_;                           // ops that may start
   std::map<Key, std::optional<GoalOpAt>> sent_, posted_;  // not yet matched
@@ -108,8 +110,9 @@ class Run {
 
 }  // namespace
 
-GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener) {
-  return Run(goal, ends, seed, listener).run();
+GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener,
+                 std::optional<GoalOpAt> last) {
+  return Run(goal, ends, seed, listener, std::move(last)).run();
 }
 
 GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +45,9 @@ struct GoalRun {
 
 /// Runs it. A fault is: an op that never starts or ends, a message that no op receives, a receive of another size, or
 /// two messages that a receive could both take.
-GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener);
+/// `last`: an op that starts only if no other one can.
+GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed, GoalListener& listener,
+                 std::optional<GoalOpAt> last = {});
 /// The same without a listener.
 GoalRun run_goal(const std::vector<GoalRank>& goal, Ends ends, unsigned seed);
 

@@ -4,6 +4,7 @@
 
 #include "foreign/prove.hpp"
 #include "foreign/read.hpp"
+#include "traces/plan_tasks.hpp"
 #include "param_sync/schedule/file.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <utility>
 
 namespace param_sync::commands {
 namespace {
@@ -65,10 +67,13 @@ std::vector<Finding> find_files(const std::string& paths) {
   return files;
 }
 
-void examine(Finding& file) {
+/// Reads the file, and finds out what is to be found out. Returns its text.
+std::string examine(Finding& file) {
   const auto begin = std::chrono::steady_clock::now();
+  std::string text;
   try {
-    file.plan = foreign::read_plan(schedule::read_text(file.path));
+    text = schedule::read_text(file.path);
+    file.plan = foreign::read_plan(text);
     file.proof = foreign::prove(file.plan);
   } catch (const std::exception& error) {
     file.not_understood = plain(error.what());
@@ -76,6 +81,36 @@ void examine(Finding& file) {
   file.proof.why = plain(file.proof.why);
   file.proof.in_a_row = plain(file.proof.in_a_row);
   file.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return text;
+}
+
+/// The plan with as many iterations of its pipelines as the data need. Throws Error if it is not right with them.
+foreign::Plan with_iterations(const foreign::Plan& plan, const std::string& text, const traces::Load& load) {
+  const int iterations = traces::iterations_for(plan, load);
+  if (iterations == 0) return plan;
+  foreign::Plan read = foreign::read_plan(text, iterations);
+  const foreign::Proof proof = foreign::prove(read);
+  if (!proof.is_proved) throw schedule::Error(fmt::format("with {} iterations for a chunk: {}", iterations, proof.why));
+  return read;
+}
+
+/// Makes the traces of a file. Throws Misuse if the size is none for the plan, and Error if it cannot be a trace.
+std::vector<TraceFile> traces_of(const Finding& file, const std::string& text, const PlanOptions& options) {
+  const std::string shown = plain(file.shown);
+  if (!file.not_understood.empty() || !file.proof.is_proved)
+    throw schedule::Error(
+        fmt::format("{}: {}: {}. Only plans that are proved are written", shown, file.verdict(), file.why()));
+  if (file.proof.bytes_max != 0 && options.size_bytes > file.proof.bytes_max) {
+    throw Misuse(fmt::format("--size {}: {} is proved for up to {} bytes only", options.size_bytes, shown,
+                             file.proof.bytes_max));
+  }
+  try {
+    return make_traces(
+        [&](const traces::Load& load) { return traces::tasks_of(with_iterations(file.plan, text, load), load); },
+        options.size_bytes, options.traces);
+  } catch (const schedule::Error& error) {
+    throw schedule::Error(fmt::format("{}: {}", shown, plain(error.what())));
+  }
 }
 
 /// The largest data for which a plan is proved.
@@ -121,21 +156,23 @@ nlohmann::ordered_json as_json(const Finding& file) {
 
 }  // namespace
 
-int prove_foreign_plans(const std::string& paths, const std::string& json_file) {
-  std::vector<Finding> files = find_files(paths);
+int prove_foreign_plans(const PlanOptions& options) {
+  const std::string& json_file = options.json_file;
+  std::vector<Finding> files = find_files(options.paths);
+  if (options.traces.given() && files.size() > 1)
+    throw Misuse(fmt::format("--goal and --chakra write one plan, but --plans names {} files", files.size()));
   std::size_t width = 4;
   for (const Finding& file : files) width = std::max(width, file.shown.size());
-  const bool has_table = json_file != "-";
-  if (has_table) {
-    gpusock::program::print(fmt::format("{:<{}}  {:<13}  {:>5}  {:>6}  {:<14}  {:>10}  {:<14}  {:>7}\n", "file", width,
-                                        "collective", "ranks", "blocks", "one call", "bytes", "calls in a row",
-                                        "seconds"));
-  }
+  const bool has_table = json_file != "-" && options.traces.goal_file != "-";
+  std::string title = fmt::format("{:<{}}  {:<13}  {:>5}  {:>6}  {:<14}  {:>10}  {:<14}  {:>7}\n", "file", width,
+                                  "collective", "ranks", "blocks", "one call", "bytes", "calls in a row", "seconds");
+  std::vector<TraceFile> traces;
   std::size_t proved = 0, refuted = 0;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (Finding& file : files) {
-    examine(file);
-    if (has_table) gpusock::program::print(row(file, width));
+    const std::string text = examine(file);
+    if (options.traces.given()) traces = traces_of(file, text, options);
+    if (has_table) gpusock::program::print(std::exchange(title, "") + row(file, width));
     list.push_back(as_json(file));
     const bool is_understood = file.not_understood.empty();
     proved += is_understood && file.proof.is_proved ? 1 : 0;
@@ -153,6 +190,7 @@ int prove_foreign_plans(const std::string& paths, const std::string& json_file) 
     gpusock::program::write_file(json_file,
                                  json.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
+  write_traces(traces);
   return proved == files.size() ? gpusock::program::kSuccess : gpusock::program::kFailure;
 }
 

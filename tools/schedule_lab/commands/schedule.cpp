@@ -10,6 +10,7 @@
 #include "param_sync/schedule/rank_order.hpp"
 #include "param_sync/schedule/senders.hpp"
 #include "simulate/draw.hpp"
+#include "traces/schedule_tasks.hpp"
 
 #include <fmt/format.h>
 
@@ -66,7 +67,6 @@ std::string problem_of_plans(const ScheduleOptions& options) {
   if (!source.scheme.empty() || !source.file.empty()) return "give either --plans, or --scheme or --schedule";
   if (source.given.nodes != 0 || source.given.chunks != 0) return "--nodes and --chunks are for --scheme";
   if (!options.svg_file.empty()) return "--svg draws schedules, not --plans";
-  if (options.traces.given()) return "--goal and --chakra write schedules, not --plans";
   return options.run ? "--run runs schedules, not --plans" : "";
 }
 
@@ -88,10 +88,13 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
 }
 
 int run_schedule(ScheduleOptions& options) {
-  if (!options.plans.empty()) return prove_foreign_plans(options.plans, options.json_file);
+  if (!options.plans.empty())
+    return prove_foreign_plans({options.plans, options.json_file, options.traces, options.size_bytes});
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
-  const std::vector<TraceFile> traces = make_traces(schedule, options.size_bytes, options.traces);
+  const std::vector<TraceFile> traces = make_traces(
+      [&schedule](const traces::Load& load) { return traces::tasks_of(schedule, load); }, options.size_bytes,
+      options.traces);
   if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
   if (!options.svg_file.empty()) gpusock::program::write_file(options.svg_file, simulate::draw(schedule, about));
   write_traces(traces);
@@ -116,13 +119,15 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   arguments.json(options.json_file, "The schedule as JSON (docs/schedules.md); with --plans: what was found out");
   arguments.text("--plans", options.plans,
                  "Plans of MSCCL (.xml) and MSCCL++ (.json), instead: files and folders, with commas between them "
-                 "(docs/foreign_plans.md); -: standard input");
+                 "(docs/foreign_plans.md); with --goal or --chakra: one file; -: standard input");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
   add_traces(arguments, options.traces);
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
-  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run, --goal and --chakra", 4,
-                  std::uint64_t{1} << 30);
+  arguments.bytes(
+      "--size", options.size_bytes,
+      "Bytes of each rank's tensor, for --run, --goal and --chakra; of --plans: of the larger one of input and output",
+      4, std::uint64_t{1} << 30);
   arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
   arguments.flag("--deterministic", options.deterministic,
                  "With --run: sums are in the order of ranks, bit for bit; else it is an error");

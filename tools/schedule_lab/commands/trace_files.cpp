@@ -3,7 +3,6 @@
 #include "program/run.hpp"
 #include "traces/chakra.hpp"
 #include "traces/goal.hpp"
-#include "traces/schedule_tasks.hpp"
 
 #include <fmt/format.h>
 
@@ -18,7 +17,8 @@ void add_traces(Arguments& arguments, TraceOptions& options) {
                  "output");
   arguments.text("--chakra", options.chakra_prefix,
                  "Write it for the simulator ASTRA-sim, as Chakra traces: rank 2's file is this name and .2.et");
-  add_reduce(arguments, options.computing, "GB/s that a lane adds, for --goal and --chakra");
+  add_reduce(arguments, options.computing,
+             "GB/s that a lane adds, for --goal and --chakra; of --plans also: copies in its own memory");
 }
 
 std::string problem_of_traces(const TraceOptions& options) {
@@ -30,13 +30,12 @@ std::string problem_of_traces(const TraceOptions& options) {
   return options.computing.given() && !options.given() ? "--reduce is for --goal and --chakra" : "";
 }
 
-std::vector<TraceFile> make_traces(const schedule::Schedule& schedule, std::uint64_t size_bytes,
-                                   const TraceOptions& options) {
+std::vector<TraceFile> make_traces(const MakeTasks& make_tasks, std::uint64_t size_bytes, const TraceOptions& options) {
   if (!options.given()) return {};
   std::vector<traces::Tasks> tasks;
   try {
-    tasks = traces::tasks_of(schedule, {size_bytes / sizeof(float), options.computing.model().reduce_bandwidth});
-  } catch (const schedule::Error& error) {
+    tasks = make_tasks({size_bytes / sizeof(float), options.computing.model().reduce_bandwidth});
+  } catch (const traces::WrongSize& error) {
     throw Misuse(fmt::format("--size {}: {}", size_bytes, error.what()));
   }
   std::vector<TraceFile> files;

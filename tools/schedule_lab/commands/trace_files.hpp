@@ -3,6 +3,9 @@
 
 #include "commands/arguments.hpp"
 
+#include "traces/tasks.hpp"
+
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,9 +32,11 @@ void add_traces(Arguments& arguments, TraceOptions& options);
 /// Says what is wrong with the options. Empty if nothing is.
 std::string problem_of_traces(const TraceOptions& options);
 
-/// Makes the files for a tensor of `size_bytes`. Throws Misuse if these are too few for the schedule's chunks.
-std::vector<TraceFile> make_traces(const schedule::Schedule& schedule, std::uint64_t size_bytes,
-                                   const TraceOptions& options);
+/// Makes the tasks of all ranks. May throw traces::WrongSize.
+using MakeTasks = std::function<std::vector<traces::Tasks>(const traces::Load& load)>;
+
+/// Makes the files for a tensor of `size_bytes`. Throws Misuse if the tasks cannot be made for this size.
+std::vector<TraceFile> make_traces(const MakeTasks& make_tasks, std::uint64_t size_bytes, const TraceOptions& options);
 
 /// Writes them. If one cannot be written, removes those before it, because a simulator needs all. Throws
 /// gpusock::Error.

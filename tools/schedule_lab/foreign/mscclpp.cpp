@@ -20,7 +20,6 @@ namespace {
 using schedule::JsonDocument;
 using schedule::JsonNode;
 
-constexpr int kSlicesMax = 1 << 10;
 constexpr int kSeveral = 3;  // iterations of a loop that we look at, unless scratch memory is reused
 constexpr std::int64_t kScratchBytes = 1 << 26;  // of the executor, if plans share it ("reuse_resources")
 constexpr std::size_t kPlacesMax = std::size_t{1} << 22;
@@ -38,11 +37,12 @@ struct Reference {
   std::vector<Place> places;  ///< several: of all ranks of a switch's group
   int size = 0;               ///< chunks
   bool is_remote = false;     ///< true if it is another rank's, or a switch's
+  bool is_switch = false;     ///< true if it is a switch's
 };
 
 class MscclppReader {
  public:
-  explicit MscclppReader(std::string_view text) : document_(text, "the plan") {}
+  MscclppReader(std::string_view text, int iterations) : document_(text, "the plan"), iterations_(iterations) {}
 
   Plan read() {
     read_head(document_.root());
@@ -104,7 +104,7 @@ class MscclppReader {
     plan_.slices = parts_ * loop_cells_;
     if (plan_.slices > kSlicesMax)
       root.refuse(fmt::format("cuts chunks into {} slices, more than {}", plan_.slices, kSlicesMax));
-    if (parts_ > 1 && loop_cells_ > 1)
+    if (parts_ > 1 && loop_unit_ != 0)
       root.refuse("has thread block groups and pipelines: we do not know which data are whose");
   }
 
@@ -152,7 +152,8 @@ class MscclppReader {
       scratch_turns_ = scratch_turns_ == 0 ? static_cast<int>(turns)
                                            : std::min(scratch_turns_, static_cast<int>(turns));
     }
-    loop_cells_ = std::max(kSeveral, scratch_turns_ + 2);
+    loop_cells_ = iterations_ != 0 ? iterations_ : std::max(kSeveral, scratch_turns_ + 2);
+    plan_.iteration_bytes = static_cast<std::uint64_t>(unit);
   }
 
   void read_semaphores(const JsonNode& gpu, int rank) {
@@ -331,7 +332,7 @@ class MscclppReader {
       const RankChannels::Group& group =
           made.groups[static_cast<std::size_t>(channel(node.field("switch_channel_id"), Link::multicast))];
       for (const int member : group.ranks) read.places.push_back({member, group.buffer});
-      read.is_remote = true;
+      read.is_remote = read.is_switch = true;
     } else if (node.has("buffer_id")) {
       if (kind == Link::multicast) node.refuse("has a buffer_id, but the channel is a switch's");
       const std::vector<int>& ids = names_.remote[static_cast<std::size_t>(kind)];
@@ -485,9 +486,14 @@ class MscclppReader {
     Step& step = add(Kind::move, shown, part);
     step.count = cells(sources[0].size, part);
     step.queue = queued;
-    for (const Reference& source : sources)
+    for (const Reference& source : sources) {
       step.from.insert(step.from.end(), source.places.begin(), source.places.end());
-    for (const Reference& target : targets) step.to.insert(step.to.end(), target.places.begin(), target.places.end());
+      step.uses_switch |= source.is_switch;
+    }
+    for (const Reference& target : targets) {
+      step.to.insert(step.to.end(), target.places.begin(), target.places.end());
+      step.uses_switch |= target.is_switch;
+    }
     places_ += step.from.size() + step.to.size();
     if (places_ > kPlacesMax) throw Error(fmt::format("the plan's operations use more than {} places", kPlacesMax));
     require_inside(step);
@@ -546,6 +552,7 @@ class MscclppReader {
   bool reuses_scratch_ = false;
   int parts_ = 1;          // of each chunk, for thread block groups
   int loop_unit_ = 0;      // bytes of an iteration; 0: there is no loop
+  int iterations_;         // of a loop for each chunk, if it was given
   int loop_cells_ = 1;     // of each chunk, for loops: iterations that we look at
   int scratch_turns_ = 0;  // iterations after which scratch memory is used again; 0: never
   int steps_ = 0;
@@ -560,6 +567,6 @@ class MscclppReader {
 
 }  // namespace
 
-Plan read_mscclpp(std::string_view text) { return MscclppReader(text).read(); }
+Plan read_mscclpp(std::string_view text, int iterations) { return MscclppReader(text, iterations).read(); }
 
 }  // namespace param_sync::foreign

@@ -15,6 +15,7 @@ inline constexpr int kNone = -1;                    ///< no block, connection, c
 inline constexpr int kBlocksMax = 4096;             ///< most thread blocks of a plan, of all ranks together
 inline constexpr int kStepsMax = 1 << 19;           ///< most steps of a plan
 inline constexpr int kChunksMax = 1 << 16;          ///< most chunks of a buffer of a rank
+inline constexpr int kSlicesMax = 1 << 10;          ///< most cells of a chunk
 inline constexpr std::int64_t kCellsMax = 1 << 20;  ///< most cells of all ranks' buffers together
 
 /// The error for a file that is invalid, or that has something whose meaning we do not know. what() says where.
@@ -67,6 +68,7 @@ struct Step {
   std::vector<Place> to;      ///< move: what it writes
   int receives = kNone;       ///< move: the connection on which it receives
   int sends = kNone;          ///< move: the connection on which it sends
+  bool uses_switch = false;   ///< move: true if a switch reads or writes several ranks' memory for it
   int counter = kNone;        ///< signal, wait
   bool relaxed = false;       ///< signal, wait: orders no memory accesses but those before the plan began
   int barrier = kNone;        ///< barrier: its number, counted over all ranks
@@ -119,11 +121,14 @@ struct Plan {
   int ranks = 0;                                   ///< number of ranks
   int data_chunks = 0;                             ///< chunks of the larger one of input and output
   int slices = 1;                                  ///< cells of a chunk
-  bool runs_in_place = false;                      ///< the file says: input and output may be one buffer
-  bool runs_out_of_place = false;                  ///< the file says: input and output may be two buffers
-  bool syncs_itself = true;                        ///< true if a block's threads meet after each step, unasked
-  bool doubles_scratch = false;                    ///< calls take turns with two scratch buffers
-  int slots = 1;                                   ///< pieces of messages that a connection holds
+  /// Bytes of a chunk that an iteration of a pipeline takes; 0: there is no pipeline. Then a chunk's cells are
+  /// iterations.
+  std::uint64_t iteration_bytes = 0;
+  bool runs_in_place = false;      ///< the file says: input and output may be one buffer
+  bool runs_out_of_place = false;  ///< the file says: input and output may be two buffers
+  bool syncs_itself = true;        ///< true if a block's threads meet after each step, unasked
+  bool doubles_scratch = false;    ///< calls take turns with two scratch buffers
+  int slots = 1;                   ///< pieces of messages that a connection holds
   /// A piece has neighbouring chunks of a message, of together so many bytes at most; or a part of one larger chunk.
   std::uint64_t piece_bytes = 0;
   std::uint64_t bytes_max = 0;          ///< data that it is for, at most; 0: any number

@@ -16,10 +16,10 @@ bool reads_xml();
 Plan read_msccl(std::string_view text);
 
 /// Reads a plan of MSCCL++: the JSON that its language writes, and that its executor runs. Throws Error that names the
-/// field.
-Plan read_mscclpp(std::string_view text);
+/// field. `iterations`: how often a pipeline runs for each chunk; 0: as often as a proof has to see.
+Plan read_mscclpp(std::string_view text, int iterations = 0);
 
 /// Reads either of them. Throws Error.
-Plan read_plan(std::string_view text);
+Plan read_plan(std::string_view text, int iterations = 0);
 
 }  // namespace param_sync::foreign

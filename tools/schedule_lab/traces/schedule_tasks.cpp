@@ -169,7 +169,7 @@ class RankTasks {
 std::vector<Tasks> tasks_of(const Schedule& schedule, const Load& load) {
   const auto chunks = static_cast<std::uint64_t>(schedule.chunks);
   if (load.floats < chunks) {
-    throw schedule::Error(
+    throw WrongSize(
         fmt::format("{} bytes are {} floats, and the schedule has {} chunks: give at least {} bytes, "
                     "or fewer chunks",
                     load.floats * sizeof(float), load.floats, chunks, chunks * sizeof(float)));

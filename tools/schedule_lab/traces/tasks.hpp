@@ -12,7 +12,7 @@ namespace param_sync::traces {
 enum class Kind : std::uint8_t {
   send,     ///< sends a message
   recv,     ///< waits for a message
-  compute,  ///< adds what arrived, or applies the optimizer
+  compute,  ///< adds, copies in its own memory, or applies the optimizer
 };
 
 /// What a task waits for.
@@ -26,7 +26,7 @@ struct Dependency {
 /// One thing that a rank does.
 struct Task {
   Kind kind = Kind::send;         ///< what it does
-  int lane = 0;                   ///< the lane of its op
+  int lane = 0;                   ///< its lane: of a schedule, or a thread block of a plan
   int peer = schedule::kNobody;   ///< send, recv: the other rank
   std::uint64_t tag = 0;          ///< send, recv: the number of the message among those of its sender to its receiver
   std::uint64_t bytes = 0;        ///< send, recv: size of the message; 0: a signal
@@ -37,10 +37,16 @@ struct Task {
 /// The tasks of a rank: those of a lane in the order in which they start, lane after lane.
 using Tasks = std::vector<Task>;
 
-/// The data that a schedule moves, and the speed of its additions.
+/// The data that a schedule or a plan moves, and the speed of its additions.
 struct Load {
   std::uint64_t floats = 0;     ///< floats of the tensor
   double reduce_bandwidth = 0;  ///< bytes/s that a lane adds, or applies the optimizer to
+};
+
+/// Thrown if tasks can be made of other data, but not of these.
+class WrongSize : public schedule::Error {
+ public:
+  using Error::Error;
 };
 
 }  // namespace param_sync::traces

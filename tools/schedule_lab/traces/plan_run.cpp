@@ -1,0 +1,363 @@
+#include "traces/plan_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace param_sync::traces {
+
+using foreign::kNone;
+using foreign::Place;
+using foreign::Step;
+
+namespace {
+
+constexpr std::size_t kWaitsMax = 64;  // of a lane's next task
+
+}  // namespace
+
+PlanRun::PlanRun(const foreign::Plan& plan, std::uint64_t cell_bytes, double reduce_bandwidth)
+    : plan_(plan),
+      cell_bytes_(cell_bytes),
+      reduce_bandwidth_(reduce_bandwidth),
+      lists_(plan.ranks),
+      channels_(plan.connections.size()),
+      barriers_(plan.barriers.size()),
+      memory_(plan, plan.runs_in_place) {
+  for (const foreign::Counter& counter : plan.counters) {
+    counters_.emplace_back();
+    counters_.back().unclaimed = counter.initial;
+  }
+  make_lanes();
+  for (Lane& lane : lanes_) lane.now.known.resize(arrivals_.size());
+  for (Barrier& barrier : barriers_) barrier.arriving.known.resize(arrivals_.size());
+}
+
+/// Returns the lane's number as a writer. The lane becomes one if the step writes into another rank's memory.
+int PlanRun::writer_of(const Step& step, int rank, int writer) {
+  const auto is_remote = [rank](const Place& place) { return place.rank != rank; };
+  if (writer != kNone || std::none_of(step.to.begin(), step.to.end(), is_remote)) return writer;
+  arrivals_.emplace_back();
+  return static_cast<int>(arrivals_.size()) - 1;
+}
+
+void PlanRun::make_lanes() {
+  lanes_.resize(plan_.blocks.size() + plan_.queues.size());
+  first_beside_.resize(static_cast<std::size_t>(plan_.ranks));
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    lane.block = i < plan_.blocks.size() ? &plan_.blocks[i] : nullptr;
+    lane.rank = lane.block != nullptr ? lane.block->rank : plan_.queues[i - plan_.blocks.size()];
+    lane.number = first_beside_[static_cast<std::size_t>(lane.rank)]++;
+  }
+  for (std::size_t i = 0; i < plan_.blocks.size(); ++i) {
+    for (const Step& step : plan_.blocks[i].steps) {
+      Lane& lane = lanes_[i];
+      Lane& does = step.queue != kNone && step.kind != foreign::Kind::flush ? queue(step.queue) : lane;
+      does.writer = writer_of(step, lane.rank, does.writer);
+      if (step.kind == foreign::Kind::wait) counters_[static_cast<std::size_t>(step.counter)].rank = lane.rank;
+      if (step.kind == foreign::Kind::await)
+        lanes_[static_cast<std::size_t>(step.awaited_block)].awaited[step.awaited_step] = {};
+    }
+  }
+}
+
+PlanRun::Cell& PlanRun::cell(const Place& place, int unit) {
+  const std::size_t index = memory_.index(place, unit, 0);
+  if (cells_.size() <= index) cells_.resize(index + 1);
+  return cells_[index];
+}
+
+TaskRef PlanRun::send(Lane& lane, int to, std::uint64_t tag, std::uint64_t bytes, Waits waits) {
+  TaskRef sent = lists_.add(lane.rank, {Kind::send, lane.number, to, tag, bytes, 0, {}}, std::move(waits));
+  if (lane.block == nullptr) lane.sends.push_back(sent);
+  sent.on_start = true;
+  return sent;
+}
+
+TaskRef PlanRun::compute(int rank, int lane, double seconds, Waits waits) {
+  const auto ns = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
+  return lists_.add(rank, {Kind::compute, lane, schedule::kNobody, 0, 0, ns, {}}, std::move(waits));
+}
+
+void PlanRun::join_local(State& state, const State& other) const {
+  join(state.waits, other.waits);
+  for (std::size_t i = 0; i < other.known.size(); ++i) state.known[i] = std::max(state.known[i], other.known[i]);
+}
+
+Waits PlanRun::learn(Known& known, int rank, const Known& others) const {
+  Waits waits;
+  for (std::size_t writer = 0; writer < others.size(); ++writer) {
+    for (; known[writer] < others[writer]; ++known[writer]) {
+      const Arrival& arrival = arrivals_[writer][known[writer]];
+      if (arrival.rank == rank) waits.push_back(arrival.end);
+    }
+  }
+  return waits;
+}
+
+void PlanRun::bound(Lane& lane) {
+  if (lane.now.waits.size() <= kWaitsMax) return;
+  lane.now.waits = {compute(lane.rank, lane.number, 0, lane.now.waits)};
+}
+
+/// The arrivals that were the last writes of cells.
+Waits PlanRun::arrivals_in(const Place& place, int count) {
+  Waits waits;
+  for (int unit = 0; unit < count; ++unit) {
+    const int arrival = cell(place, unit).arrival;
+    if (arrival != kNone) join(waits, {last_arrivals_[static_cast<std::size_t>(arrival)]});
+  }
+  return waits;
+}
+
+/// Asks the other rank for the data. Its answer waits for no block there, as a read of its memory does not.
+TaskRef PlanRun::read_remote(Lane& lane, const Place& place, int count) {
+  const int own_lane = lane_beside(place.rank, lane.rank);
+  const std::uint64_t bytes = cell_bytes_ * static_cast<std::uint64_t>(count);
+  const std::uint64_t asked = next_tag(lane.rank, place.rank), answered = next_tag(place.rank, lane.rank);
+  const TaskRef request = send(lane, place.rank, asked, 0, lane.now.waits);
+  Waits waits{lists_.add(place.rank, {Kind::recv, own_lane, lane.rank, asked, 0, 0, {}}, {})};
+  join(waits, arrivals_in(place, count));
+  lists_.add(place.rank, {Kind::send, own_lane, lane.rank, answered, bytes, 0, {}}, std::move(waits));
+  return lists_.add(lane.rank, {Kind::recv, lane.number, place.rank, answered, bytes, 0, {}}, {request});
+}
+
+/// Sends the data to the other rank's memory. If they overwrite data that came in the same way, they arrive later.
+TaskRef PlanRun::write_remote(Lane& lane, const Place& place, int count, const Waits& waits) {
+  const std::uint64_t bytes = cell_bytes_ * static_cast<std::uint64_t>(count);
+  const std::uint64_t tag = next_tag(lane.rank, place.rank);
+  const TaskRef sent = send(lane, place.rank, tag, bytes, waits);
+  const TaskRef end = lists_.add(place.rank,
+                                 {Kind::recv, lane_beside(place.rank, lane.rank), lane.rank, tag, bytes, 0, {}},
+                                 arrivals_in(place, count));
+  arrivals_[static_cast<std::size_t>(lane.writer)].push_back({place.rank, end});
+  ++lane.now.known[static_cast<std::size_t>(lane.writer)];
+  last_arrivals_.push_back(end);
+  const bool has_flags = place.buffer == foreign::Buffer::packets;
+  if (has_flags) packets_.push_back({{{end}, lane.now.known}, true});
+  for (int unit = 0; unit < count; ++unit) {
+    Cell& written = cell(place, unit);
+    written.arrival = static_cast<int>(last_arrivals_.size()) - 1;
+    if (has_flags && written.packet == kNone) written.packet = static_cast<int>(packets_.size()) - 1;
+  }
+  return sent;
+}
+
+/// Notes what a complete step has written into its own rank's memory.
+void PlanRun::write_local(const Lane& lane, const Step& step) {
+  for (const Place& place : step.to) {
+    if (place.rank != lane.rank) continue;
+    const bool has_flags = place.buffer == foreign::Buffer::packets;
+    if (has_flags) packets_.push_back({lane.now, false});
+    for (int unit = 0; unit < step.count; ++unit) {
+      Cell& written = cell(place, unit);
+      written.arrival = kNone;
+      if (has_flags && written.packet == kNone) written.packet = static_cast<int>(packets_.size()) - 1;
+    }
+  }
+}
+
+/// True if the message and all packets that the step reads are there.
+bool PlanRun::has_input(const Step& step) {
+  if (step.receives != kNone && channels_[static_cast<std::size_t>(step.receives)].empty()) return false;
+  for (const Place& place : step.from) {
+    for (int unit = 0; place.waits_for_packets && unit < step.count; ++unit) {
+      if (cell(place, unit).packet == kNone) return false;
+    }
+  }
+  return true;
+}
+
+void PlanRun::take_packets(Lane& lane, const Step& step) {
+  std::vector<int> taken;
+  for (const Place& place : step.from) {
+    for (int unit = 0; place.waits_for_packets && unit < step.count; ++unit) {
+      const int packet = cell(place, unit).packet;
+      if (std::find(taken.begin(), taken.end(), packet) == taken.end()) taken.push_back(packet);
+    }
+  }
+  for (const int number : taken) {
+    const Packet& packet = packets_[static_cast<std::size_t>(number)];
+    if (packet.is_remote) join(lane.now.waits, learn(lane.now.known, lane.rank, packet.state.known));
+    join_local(lane.now, packet.state);
+  }
+}
+
+bool PlanRun::move(Lane& lane, const Step& step) {
+  if (step.count == 0) return true;
+  if (!has_input(step)) return false;
+  take_packets(lane, step);
+  bound(lane);
+  const std::uint64_t bytes = cell_bytes_ * static_cast<std::uint64_t>(step.count);
+  Waits got;  // the ends of what it receives
+  for (const Place& place : step.from) {
+    if (place.rank != lane.rank) got.push_back(read_remote(lane, place, step.count));
+  }
+  if (step.receives != kNone) {
+    auto& channel = channels_[static_cast<std::size_t>(step.receives)];
+    const int from = plan_.connections[static_cast<std::size_t>(step.receives)].from;
+    got.push_back(
+        lists_.add(lane.rank, {Kind::recv, lane.number, from, channel.front().tag, bytes, 0, {}}, lane.now.waits));
+    join(got, learn(lane.now.known, lane.rank, channel.front().known));
+    channel.pop_front();
+  }
+  const std::size_t terms = step.from.size() + (step.receives != kNone ? 1 : 0);
+  const bool copies = got.empty() && std::any_of(step.to.begin(), step.to.end(),
+                                                 [&lane](const Place& place) { return place.rank == lane.rank; });
+  if (!got.empty()) lane.now.waits = got;
+  if (terms > 1 || copies) {
+    const double passes = terms > 1 ? static_cast<double>(terms - 1) : 1;
+    const double seconds = passes * static_cast<double>(bytes) / reduce_bandwidth_;
+    lane.now.waits = {compute(lane.rank, lane.number, seconds, lane.now.waits)};
+  }
+  Waits sent;
+  if (step.sends != kNone) {
+    const int to = plan_.connections[static_cast<std::size_t>(step.sends)].to;
+    const std::uint64_t tag = next_tag(lane.rank, to);
+    sent.push_back(send(lane, to, tag, bytes, lane.now.waits));
+    channels_[static_cast<std::size_t>(step.sends)].push_back({tag, lane.now.known});
+  }
+  for (const Place& place : step.to) {
+    if (place.rank != lane.rank) sent.push_back(write_remote(lane, place, step.count, lane.now.waits));
+  }
+  if (!sent.empty()) lane.now.waits = sent;
+  write_local(lane, step);
+  return true;
+}
+
+void PlanRun::signal(Lane& lane, const Step& step) {
+  Counter& counter = counters_[static_cast<std::size_t>(step.counter)];
+  Token token{lane.now, counter.rank != lane.rank, step.relaxed};
+  if (token.is_remote) {
+    const std::uint64_t tag = next_tag(lane.rank, counter.rank);
+    lane.now.waits = {send(lane, counter.rank, tag, 0, lane.now.waits)};
+    const int beside = lane_beside(counter.rank, lane.rank);
+    token.state.waits = {lists_.add(counter.rank, {Kind::recv, beside, lane.rank, tag, 0, 0, {}}, {})};
+  }
+  counter.tokens.push_back(std::move(token));
+}
+
+bool PlanRun::wait(Lane& lane, const Step& step) {
+  Counter& counter = counters_[static_cast<std::size_t>(step.counter)];
+  if (counter.unclaimed > 0) {
+    --counter.unclaimed;
+    return true;
+  }
+  if (counter.tokens.empty()) return false;
+  const Token& token = counter.tokens.front();
+  const bool orders = !token.relaxed && !step.relaxed;
+  join(lane.now.waits, token.state.waits);
+  if (orders && token.is_remote) join(lane.now.waits, learn(lane.now.known, lane.rank, token.state.known));
+  if (orders && !token.is_remote) join_local(lane.now, token.state);
+  counter.tokens.pop_front();
+  return true;
+}
+
+/// Blocks that meet wait for one task of no time, which waits for all of them.
+bool PlanRun::meet(Lane& lane, const Step& step) {
+  Barrier& barrier = barriers_[static_cast<std::size_t>(step.barrier)];
+  const int blocks = plan_.barriers[static_cast<std::size_t>(step.barrier)].blocks;
+  if (blocks == 1) return true;
+  if (lane.generation == kNone) {
+    lane.generation = barrier.generation;
+    join_local(barrier.arriving, lane.now);
+    if (++barrier.arrived == blocks) {
+      const int beside = lane_beside(lane.rank, plan_.ranks);
+      barrier.met = {{compute(lane.rank, beside, 0, std::move(barrier.arriving.waits))}, barrier.arriving.known};
+      barrier.arriving.waits.clear();
+      barrier.arrived = 0;
+      ++barrier.generation;
+    }
+  }
+  if (lane.generation == barrier.generation) return false;
+  lane.generation = kNone;
+  lane.now.waits.clear();
+  join_local(lane.now, barrier.met);
+  return true;
+}
+
+bool PlanRun::await(Lane& lane, const Step& step) {
+  const Lane& other = lanes_[static_cast<std::size_t>(step.awaited_block)];
+  if (other.step <= static_cast<std::size_t>(step.awaited_step)) return false;
+  join_local(lane.now, other.awaited.at(step.awaited_step));
+  return true;
+}
+
+/// Waits for the ends of the queue's sends: then their data have left, and may change.
+bool PlanRun::flush(Lane& lane, const Step& step) {
+  Lane& flushed = queue(step.queue);
+  if (!flushed.queued.empty()) return false;
+  std::size_t& done = lane.flushed[step.queue];
+  Waits sends(flushed.sends.begin() + static_cast<std::ptrdiff_t>(done), flushed.sends.end());
+  done = flushed.sends.size();
+  join_local(lane.now, flushed.now);
+  join(lane.now.waits, sends);
+  return true;
+}
+
+/// Does a step. False if it has to wait.
+bool PlanRun::do_step(Lane& lane, const Step& step) {
+  if (lane.block != nullptr && step.queue != kNone && step.kind != foreign::Kind::flush) {
+    queue(step.queue).queued.push_back({&step, lane.now});
+    return true;
+  }
+  switch (step.kind) {
+    case foreign::Kind::move:
+      return move(lane, step);
+    case foreign::Kind::await:
+      return await(lane, step);
+    case foreign::Kind::signal:
+      signal(lane, step);
+      return true;
+    case foreign::Kind::wait:
+      return wait(lane, step);
+    case foreign::Kind::barrier:
+      return meet(lane, step);
+    case foreign::Kind::flush:
+      return flush(lane, step);
+    case foreign::Kind::sync:
+      break;  // of one block's threads
+  }
+  return true;
+}
+
+/// Does what the lane can do. True if it did something.
+bool PlanRun::advance(Lane& lane) {
+  bool moved = false;
+  while (lane.block == nullptr && !lane.queued.empty()) {
+    join_local(lane.now, lane.queued.front().state);
+    if (!do_step(lane, *lane.queued.front().step)) return moved;
+    bound(lane);
+    lane.queued.pop_front();
+    moved = true;
+  }
+  while (lane.block != nullptr && lane.step < lane.block->steps.size()) {
+    if (!do_step(lane, lane.block->steps[lane.step])) return moved;
+    bound(lane);
+    const auto awaited = lane.awaited.find(static_cast<int>(lane.step));
+    if (awaited != lane.awaited.end()) awaited->second = lane.now;
+    ++lane.step;
+    moved = true;
+  }
+  return moved;
+}
+
+std::vector<Tasks> PlanRun::run() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Lane& lane : lanes_) moved |= advance(lane);
+  }
+  for (const Lane& lane : lanes_) {
+    if (lane.block == nullptr ? lane.queued.empty() : lane.step == lane.block->steps.size()) continue;
+    const foreign::Block& block = lane.block == nullptr ? plan_.blocks.front() : *lane.block;
+    const Step& step = lane.block == nullptr ? *lane.queued.front().step : lane.block->steps[lane.step];
+    throw schedule::Error(fmt::format("{} does not end, if messages travel as a whole: a trace has no smaller ones",
+                                      location(plan_, block, step)));
+  }
+  return lists_.finish();
+}
+
+}  // namespace param_sync::traces
