@@ -200,6 +200,23 @@ TEST(Mscclpp, BadFilesAreRefusedByField) {
   EXPECT_NE(problem(old).find("gpus[0]: \"input_chunks\" is missing"), std::string::npos) << problem(old);
 }
 
+TEST(Mscclpp, OlderFormatsAreNamed) {
+  Json released = pair("allgather", 1, 2, 0, surrounded({}), surrounded({}));
+  Json draft = released;
+  Json& gpu = released["gpus"][0];
+  gpu["inputChunks"] = gpu["input_chunks"];
+  gpu.erase("input_chunks");
+  EXPECT_NE(problem(released).find("gpus[0]: has \"inputChunks\": this is the format of MSCCL++ 0.5 to 0.7"),
+            std::string::npos)
+      << problem(released);
+  Json& channel = draft["gpus"][0]["channels"][0];
+  channel["type"] = channel["channel_type"];
+  channel.erase("channel_type");
+  EXPECT_NE(problem(draft).find("gpus[0].channels[0]: has \"type\": this is a draft of MSCCL++ 0.8's format"),
+            std::string::npos)
+      << problem(draft);
+}
+
 TEST(Mscclpp, EachPrefixAndEachChangedByteEnds) {
   const std::string good = pipeline(2).dump();
   const auto ends = [](const std::string& text) {

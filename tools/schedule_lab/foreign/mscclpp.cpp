@@ -79,10 +79,12 @@ class MscclppReader {
       gpus.refuse(fmt::format("has {} entries, not 1 to {}", gpus.size(), schedule::kNodesMax));
     }
     plan_.ranks = static_cast<int>(gpus.size());
-    if (!gpus.item(0).has("input_chunks")) {
+    if (gpus.item(0).has("inputChunks")) {
       gpus.item(0).refuse(
-          "\"input_chunks\" is missing: it is no plan of MSCCL++, or has an older format, which we do not read");
+          "has \"inputChunks\": this is the format of MSCCL++ 0.5 to 0.7. We read that of 0.8 and later: "
+          "\"input_chunks\"");
     }
+    if (!gpus.item(0).has("input_chunks")) gpus.item(0).refuse("\"input_chunks\" is missing: it is no plan of MSCCL++");
     try {
       plan_.collective = parse_collective(root.field("collective").text());
     } catch (const Error& error) {

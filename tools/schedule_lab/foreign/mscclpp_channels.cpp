@@ -55,6 +55,11 @@ RankChannels read_channels(const JsonNode& gpu, int rank, int ranks) {
   const JsonNode channels = gpu.field("channels");
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const JsonNode channel = channels.item(i);
+    if (channel.has("type") && !channel.has("channel_type")) {
+      channel.refuse(
+          "has \"type\": this is a draft of MSCCL++ 0.8's format, which no release has. We read that of 0.8 and later: "
+          "\"channel_type\"");
+    }
     const Link kind = read_link(channel.field("channel_type"));
     if (kind == Link::multicast) {
       read_groups(channel, ranks, made);
