@@ -272,6 +272,20 @@ TEST(PlanAsGoal, ManyWaitsBecomeOne) {
   EXPECT_EQ(signals, kSignals);
 }
 
+/// A relaxed signal does not say that data have arrived. So what follows it waits for the signal alone.
+TEST(PlanAsGoal, ARelaxedSignalOrdersNoData) {
+  for (const auto& [name, plan] : plans()) {
+    if (name != "relaxed before") continue;
+    const GoalRank rank = goal_of(plan)[1];
+    ASSERT_EQ(rank[0].what, "calc");
+    ASSERT_EQ(rank[0].ended.size(), 1U);
+    EXPECT_EQ(rank[rank[0].ended[0]].size, 1U);  // a signal
+    EXPECT_EQ(rank[1].ended.size(), 3U);         // the copy, the second signal, the data
+    return;
+  }
+  FAIL() << "there is no such plan";
+}
+
 TEST(PlanAsTasks, ASwitchIsRefused) {
   std::vector<Json> operations[2];
   for (int rank = 0; rank < 2; ++rank) {

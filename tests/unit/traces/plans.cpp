@@ -57,6 +57,57 @@ Plan told_by_a_third_rank() {
   return maker.plan;
 }
 
+/// A block of rank 0, or a queue, writes into rank 1's memory. Another block tells rank 1 so, when it has heard of it
+/// by `how`.
+Plan told_by_another_block(Kind how) {
+  Maker maker(Collective::all_reduce, 2, 1, 1);
+  const int writer = maker.block(0), teller = maker.block(0), reader = maker.block(1);
+  const int heard = maker.counter(), told = maker.counter(), back = maker.counter(), barrier = maker.barrier(2);
+  const int queue = maker.queue(0);
+  Step& write = maker.move(writer, {in(0, 0)}, {scratch(1, 0)});
+  if (how == Kind::flush) write.queue = queue;
+  if (how == Kind::flush) maker.flush(writer, queue);
+  if (how == Kind::barrier) {
+    maker.meet(writer, barrier);
+    maker.meet(teller, barrier);
+  } else if (how == Kind::await) {
+    maker.await(teller, writer, 0);
+  } else {
+    maker.signal(writer, heard);
+    maker.wait(teller, heard);
+  }
+  maker.signal(teller, told);
+  maker.wait(reader, told);
+  maker.move(reader, {in(1, 0), scratch(1, 0)}, {in(0, 0), in(1, 0)});
+  maker.signal(reader, back);
+  maker.wait(teller, back);
+  maker.move(teller, {in(0, 0)}, {scratch(0, 0)});
+  return maker.plan;
+}
+
+/// Rank 0 writes into rank 1's memory, and then packets, which tell rank 1 so.
+Plan told_by_packets() {
+  Maker maker(Collective::all_reduce, 2, 1, 2);
+  for (int rank = 0; rank < 2; ++rank) maker.block(rank);
+  const int back = maker.counter();
+  maker.move(0, {in(0, 0)}, {scratch(1, 0)});
+  maker.move(0, {in(0, 0)}, {packet(1, 0)});
+  maker.move(1, {packet(1, 0, true)}, {scratch(1, 1)});
+  maker.move(1, {in(1, 0), scratch(1, 0)}, {in(0, 0), in(1, 0)});
+  maker.signal(1, back);
+  maker.wait(0, back);
+  maker.move(0, {in(0, 0)}, {scratch(0, 0)});
+  return maker.plan;
+}
+
+/// A block writes packets for another one of its rank.
+Plan packets_of_another_block() {
+  Maker maker(Collective::all_reduce, 1, 1, 1, false);
+  maker.move(maker.block(0), {in(0, 0)}, {packet(0, 0)});
+  maker.move(maker.block(0), {packet(0, 0, true)}, {out(0, 0)});
+  return maker.plan;
+}
+
 /// Rank 0 writes a cell of rank 1 twice, reads it, and writes what it has read.
 Plan overwritten_and_read_back() {
   Maker maker(Collective::all_reduce, 2, 1, 4);
@@ -89,6 +140,43 @@ Plan meeting() {
   for (const int block : {first, second, third}) maker.meet(block, barrier);
   maker.move(third, {scratch(0, 1)}, {out(0, 0)});
   maker.move(first, {scratch(0, 1)}, {scratch(0, 0)});
+  return maker.plan;
+}
+
+/// Rank 0 writes a cell of rank 1, then rank 1 does, then rank 0 again.
+Plan overwritten_by_both() {
+  Maker maker(Collective::all_reduce, 2, 1, 3);
+  for (int rank = 0; rank < 2; ++rank) maker.block(rank);
+  const int there = maker.counter(), back = maker.counter();
+  for (int turn = 0; turn < 2; ++turn) {
+    maker.move(0, {in(0, 0)}, {scratch(1, 0)});
+    maker.signal(0, there);
+    maker.wait(1, there);
+    maker.move(1, {scratch(1, 0)}, {scratch(1, 1 + turn)});
+    if (turn == 0) maker.move(1, {in(1, 0)}, {scratch(1, 0)});
+    if (turn == 1) maker.move(1, {in(1, 0), scratch(1, 0)}, {in(0, 0), in(1, 0)});
+    maker.signal(1, back);
+    maker.wait(0, back);
+  }
+  maker.move(0, {in(0, 0)}, {scratch(0, 0)});
+  return maker.plan;
+}
+
+/// Rank 1 hears of rank 0's write by the second signal. The first one is relaxed, and says nothing of it.
+Plan relaxed_before() {
+  Maker maker(Collective::all_reduce, 2, 1, 2);
+  for (int rank = 0; rank < 2; ++rank) maker.block(rank);
+  const int first = maker.counter(), second = maker.counter(), back = maker.counter();
+  maker.move(0, {in(0, 0)}, {scratch(1, 0)});
+  maker.signal(0, first).relaxed = true;
+  maker.signal(0, second);
+  maker.wait(1, first).relaxed = true;
+  maker.move(1, {in(1, 0)}, {scratch(1, 1)});
+  maker.wait(1, second);
+  maker.move(1, {in(1, 0), scratch(1, 0)}, {in(0, 0), in(1, 0)});
+  maker.signal(1, back);
+  maker.wait(0, back);
+  maker.move(0, {in(0, 0)}, {scratch(0, 0)});
   return maker.plan;
 }
 
@@ -211,6 +299,13 @@ const std::vector<NamedPlan>& plans() {
     made.push_back({"chain", chain(false)});
     made.push_back({"chain with rrcs", chain(true)});
     made.push_back({"told by a third rank", told_by_a_third_rank()});
+    for (const auto& [name, how] : {std::pair("semaphore", Kind::wait), std::pair("await", Kind::await),
+                                    std::pair("barrier", Kind::barrier), std::pair("flush", Kind::flush)})
+      made.push_back({std::string("told by another block, ") + name, told_by_another_block(how)});
+    made.push_back({"told by packets", told_by_packets()});
+    made.push_back({"packets of another block", packets_of_another_block()});
+    made.push_back({"overwritten by both", overwritten_by_both()});
+    made.push_back({"relaxed before", relaxed_before()});
     made.push_back({"overwritten and read back", overwritten_and_read_back()});
     made.push_back({"meeting", meeting()});
     for (NamedPlan& plan : mscclpp_plans()) made.push_back(std::move(plan));
