@@ -123,10 +123,17 @@ TEST(PlanAsGoal, HasTheRightResultInEveryOrder) {
   }
 }
 
+// Sanitizers' builds are not optimized: there fewer plans show as much of memory.
+#ifdef TRACES_TEST_FEW
+constexpr unsigned kChangedPlans = 100;
+#else
+constexpr unsigned kChangedPlans = 600;
+#endif
+
 /// Plans that are changed by chance, and are proved still, are written as they are.
 TEST(PlanAsGoal, HasTheRightResultIfThePlanIsChangedByChance) {
   int proved = 0;
-  for (unsigned seed = 0; seed < 600; ++seed) {
+  for (unsigned seed = 0; seed < kChangedPlans; ++seed) {
     std::mt19937 random(seed);
     Plan plan = plans()[seed % plans().size()].plan;
     for (unsigned changes = 0; changes <= seed % 3; ++changes) mutate(plan, random);
@@ -143,7 +150,7 @@ TEST(PlanAsGoal, HasTheRightResultIfThePlanIsChangedByChance) {
         EXPECT_EQ(problem_of_result(goal, plan, ends, order), "") << "seed " << seed;
     }
   }
-  EXPECT_GT(proved, 100);
+  EXPECT_GT(proved, static_cast<int>(kChangedPlans / 4));
   RecordProperty("proved", proved);
 }
 
