@@ -240,6 +240,31 @@ l1 requires l3
 )");
 }
 
+/// ASTRA-sim's own trace of this ring, for 1 MiB, has the same messages and computations in the same order. There, too,
+/// each one waits for the one before it and for nothing else.
+TEST(PlanAsGoal, ARingHasTheLinesOfAstraSimsOwnTrace) {
+  const auto goal = traces_test::read_goal(to_goal(tasks_of(ring(8), {(1 << 20) / sizeof(float), 18.7e9})));
+  for (std::size_t rank = 0; rank < 8; ++rank) {
+    ASSERT_EQ(goal[rank].size(), 35U);
+    std::size_t line = 0;
+    const auto expect = [&](const std::string& what, std::uint64_t size) {
+      const GoalOp& op = goal[rank][line];
+      EXPECT_EQ(op.what, what) << line;
+      EXPECT_EQ(op.size, size) << line;
+      EXPECT_EQ(op.ended.size() + op.started.size(), line == 0 ? 0U : 1U) << line;
+      if (line > 0) {
+        EXPECT_EQ(op.ended.empty() ? op.started[0] : op.ended[0], line - 1);
+      }
+      ++line;
+    };
+    for (int step = 0; step < 14; ++step) {
+      expect("send", 1 << 17);
+      expect("recv", 1 << 17);
+      if (step < 7) expect("calc", 7009);
+    }
+  }
+}
+
 TEST(PlanAsGoal, EachAdditionAndEachLocalCopyTakesTime) {
   Maker maker(Collective::all_reduce, 1, 1, 2, false);
   maker.move(maker.block(0), {in(0, 0)}, {scratch(0, 0), scratch(0, 1)});
