@@ -554,6 +554,20 @@ class Schedules(unittest.TestCase):
             self.assertEqual((ended, out), (status, ""), file)
             self.assertIn(says, error)
             self.assertEqual(sorted(self.folder.rglob("*")), before)
+        if os.environ["PARAM_SYNC_PUGIXML"] == "1":  # each rank sends 5 messages of 2 chunks before it receives; 8 pieces have room
+            text = '<algo name="p" proto="LL" nchannels="1" nchunksperloop="20" ngpus="2" coll="allgather" inplace="1" maxBytes="163840">'
+            for rank in range(2):
+                text += f'<gpu id="{rank}" i_chunks="10" o_chunks="20" s_chunks="0"><tb id="0" send="{1 - rank}" recv="{1 - rank}" chan="0">'
+                for i in range(10):
+                    kind, source, target = ("s", 2 * i, 10 * rank + 2 * i) if i < 5 else ("r", 2 * (i - 5), 10 * (1 - rank) + 2 * (i - 5))
+                    text += (f'<step s="{i}" type="{kind}" srcbuf="i" srcoff="{source}" dstbuf="o" dstoff="{target}" cnt="2" depid="-1" deps="-1" '
+                             'hasdep="0"/>')
+                text += "</tb></gpu>"
+            (self.folder / "few.xml").write_text(text + "</algo>")
+            status, out, error = run("schedule", "--plans", self.folder / "few.xml", "--goal", goal)
+            self.assertEqual((status, out), (2, ""))
+            self.assertIn("--size 1048576: " + str(self.folder / "few.xml") + " is proved for up to 163840 bytes only", error)
+            self.assertEqual(run("schedule", "--plans", self.folder / "few.xml", "--size", "160K", "--goal", goal)[0], 0)
         both = f"{plans / 'gather.json'},{plans / 'gather.json'}"
         status, out, error = run("schedule", "--plans", both, "--goal", goal)
         self.assertEqual((status, out), (2, ""))
