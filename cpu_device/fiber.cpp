@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #if CPU_DEVICE_TSAN
@@ -17,8 +18,7 @@
 
 #if defined(__x86_64__)
 // cpu_device_jump(from, to, data, result) suspends the caller, writes its frame to *from, and resumes the frame `to`.
-// It saves the registers that jump_fcontext() saves, in the same places, so that it resumes what make_fcontext() has
-// made. Two differences:
+// It does what Boost's jump_fcontext() does. Two differences:
 // - It ends with a `ret`. A processor predicts where a `ret` goes to by the calls before it. Threads of a block have
 //   made the same calls when they wait, so the predictions are right as long as each call has its `ret`.
 //   jump_fcontext() ends with a jump. After it, the predictions of all later `ret`s are wrong, up to the kernel: that
@@ -31,7 +31,8 @@
 // then be predicted wrong, and so would the `ret` of each function between the kernel and this one. So there are none,
 // and it ends with a jump. A processor predicts where a jump goes to by where it went the last times.
 
-// Where a frame keeps the registers that a call preserves. The two functions resume each other's frames.
+// Where a frame keeps the registers that a call preserves. The two functions resume each other's frames, and that of a
+// new carrier (first_frame()). Boost's frames are others, and differ between its versions.
 #define CPU_DEVICE_SAVE_REGISTERS \
   "movq %r12, 0x08(%rsp)\n"       \
   "movq %r13, 0x10(%rsp)\n"       \
@@ -59,7 +60,7 @@ cpu_device_jump:
   movq %rsi, %rsp
 )" CPU_DEVICE_LOAD_REGISTERS R"(
   leaq 0x38(%rsp), %rsp
-  movq %rdx, %rsi       # for what make_fcontext() has made
+  movq %rdx, %rdi       # for the first function of a new carrier
   movq %rcx, %rax       # for a thread that is in cpu_device_meet()
   ret
   .size cpu_device_jump, . - cpu_device_jump
@@ -104,8 +105,6 @@ cpu_device_meet:
 
 namespace cpu_device::detail {
 
-using boost::context::detail::transfer_t;
-
 namespace {
 
 /// Bytes of the guard below each stack. A kernel may have local arrays that are larger than the stack (on a GPU up to
@@ -122,6 +121,21 @@ constexpr std::size_t kGuardBytes = 1 << 20;
 /// the first frames of all threads would share a few places of the cache.
 constexpr std::size_t kColours = 16, kColourBytes = 256;
 std::atomic<std::size_t> stacks_made{0};
+
+#if defined(__x86_64__)
+constexpr std::size_t kReturnAddress = 0x38;  // its place in a frame: above the registers
+
+/// The frame of a new carrier: cpu_device_jump() resumes it, and returns to the begin of `first`. The stack ends at
+/// `top`, a multiple of 16, and all of it is 0: the registers of the frame, and the return address of `first`.
+void* first_frame(std::byte* top, void (*first)(Carrier&)) noexcept {
+  // A function begins with its return address on top of the stack, 8 bytes below a multiple of 16.
+  std::byte* const frame = top - sizeof(void*) - (kReturnAddress + sizeof(void*));
+  std::memcpy(frame + kReturnAddress, &first, sizeof first);
+  return frame;
+}
+#else
+using boost::context::detail::transfer_t;
+#endif
 
 }  // namespace
 
@@ -146,8 +160,7 @@ void Carrier::jump(void*& from, Carrier& to, const void* result) noexcept {
 }
 
 /// The first function that runs on a new carrier.
-void enter_carrier(transfer_t arrival) {
-  Carrier& self = *static_cast<Carrier*>(arrival.data);
+void enter_carrier(Carrier& self) {
 #else
 /// The same with fcontext, where what is resumed writes down the frame of what was suspended.
 struct Carrier::Switch {
@@ -185,7 +198,11 @@ Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes + kColou
   // relaxed: any number will do
   const std::size_t colour = stacks_made.fetch_add(1, std::memory_order_relaxed) % kColours;
   std::byte* const top = mapping_ + kGuardBytes + stack_bytes_ - colour * kColourBytes;
+#if defined(__x86_64__)
+  context_ = first_frame(top, enter_carrier);
+#else
   context_ = boost::context::detail::make_fcontext(top, kStackBytes, enter_carrier);
+#endif
 #if CPU_DEVICE_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #elif CPU_DEVICE_ASAN

@@ -4,7 +4,9 @@
 
 #include "cpu_device/sanitizers.hpp"
 
+#if !defined(__x86_64__)
 #include <boost/context/detail/fcontext.hpp>
+#endif
 
 #include <cstddef>
 
@@ -51,12 +53,16 @@ class Carrier {
   Carrier* next = nullptr;  ///< in the owner's list of carriers
 
  private:
+#if defined(__x86_64__)
+  friend void enter_carrier(Carrier& self);
+#else
   friend void enter_carrier(boost::context::detail::transfer_t);
   struct Switch;
+#endif
 
   static void jump(void*& from, Carrier& to, const void* result) noexcept;
 
-  boost::context::detail::fcontext_t context_ = nullptr;  ///< the frame of what is suspended; a void*
+  void* context_ = nullptr;  ///< the frame of what is suspended
   Entry entry_ = nullptr;
   std::byte* mapping_ = nullptr;  ///< guard and stack; null for an OS thread's own stack
   const void* stack_low_ = nullptr;
