@@ -260,6 +260,7 @@ def refusals(rank):
         assert "the back end is gloo" in str(error), error
     else:
         raise AssertionError("traffic() of Gloo's group")
+    dist.barrier()  # a rank that destroyed its Gloo group now would make new_group() of the other one fail
     group = dist.group.WORLD
     dist.destroy_process_group()
     for which in (None, group):
