@@ -9,6 +9,7 @@ check_packages=(dataset-fashion-mnist doxygen libgmock-dev libgtest-dev python3)
 docs_packages=(doxygen)
 coverage_packages=(gcovr)
 package_packages=(dpkg-dev fakeroot file help2man)
+python_packages=(python3-dev python3-venv) # PyTorch, and what builds wheels, come from pip
 fuzz_packages=(clang libclang-rt-dev)
 lint_packages=(clang clang-tidy codespell doxygen git)
 bare_packages=(debian-archive-keyring git mmdebstrap)

@@ -96,6 +96,37 @@ class Package(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("back end gpusock", said)
 
+    def test_another_pytorch_than_it_was_built_with_is_refused(self):
+        """Here the version is all that differs. With another C++ interface the program could crash."""
+        text = """
+            import sys, torch
+            torch.__version__ = "2.14.1+cpu"
+            import gpusock
+            import torch.distributed as dist
+            for call in (lambda: gpusock.Options, lambda: gpusock.abort, lambda: gpusock.traffic(object())):
+                try:
+                    call()
+                except ImportError as error:
+                    assert "and here is PyTorch 2.14.1: pip install torch==" in str(error), error
+                else:
+                    raise SystemExit("it is not refused")
+            assert "gpusock._gpusock" not in sys.modules
+            context = gpusock.Context(timeout=1)  # sockets need no PyTorch
+            dist.init_process_group("gpusock", init_method="file://" + sys.argv[-1], rank=0, world_size=1)
+        """
+        status, said = program(text)
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said.splitlines()[-1], r"^ImportError: gpusock: this package was built with PyTorch 2\.\d+")
+
+    def test_a_build_for_gpus_and_one_for_the_cpu_are_the_same_version(self):
+        status, said = program("""
+            import sys, torch, gpusock
+            torch.__version__ = torch.__version__.partition("+")[0] + "+cpu"
+            print("options", gpusock.Options().deterministic)
+        """)
+        self.assertEqual(status, 0, said)
+        self.assertIn("options False", said)
+
     def test_torchrun(self):
         status, said = program(
             """

@@ -26,6 +26,7 @@ test      5400
 bundle    1800 quick
 unbuilt    600 quick
 package   2400
+wheel     3600
 tidy      3600
 check      900
 soak      1800
@@ -108,6 +109,46 @@ try_package() {
     python3 /sources/tests/docs/test_guide.py /sources - /work
     cmake -G Ninja -S /sources/tests/package/consumer -B /consumer
     cmake --build /consumer'
+}
+
+# The wheel, installed in the system as it was before anything was, with Python and what pip has downloaded: without compilers, and without
+# our packages. PyTorch is 5 GB.
+try_wheel() {
+  local system=/root/installed-wheel
+  ./run package --wheel /root/wheels
+  build/python/environment-*/bin/python -m pip download -q --dest /root/wheels /root/wheels/gpusock-*.whl
+  mkdir -p $system
+  tar -xf /root/system.tar -C $system
+  mv /root/wheels $system/wheels
+  cp /etc/resolv.conf $system/etc/resolv.conf
+  mount -t proc proc $system/proc
+  mount --rbind /dev $system/dev
+  chroot $system /bin/bash -euxc '
+    export DEBIAN_FRONTEND=noninteractive PATH=/environment/bin:$PATH
+    apt-get -qq update
+    apt-get -qq install -y --no-install-recommends python3-venv
+    ! command -v c++ cmake
+    python3 -m venv /environment
+    pip install -q --no-index --find-links /wheels gpusock
+    cat >sockets.py <<EOF
+import gpusock, sys
+with gpusock.Context() as context, context.listen("127.0.0.1:0,link=" + sys.argv[1]) as listener:
+    here, (there, _) = context.connect(listener.address), listener.accept()
+    here.sendall(b"sent")
+    assert there.recv(4, 0x100) == b"sent"
+    print(there.link)
+EOF
+    [ "$(python sockets.py tcp)" = tcp ]
+    [ "$(python sockets.py p2p)" = p2p ]
+    cat >sums.py <<EOF
+import torch, torch.distributed as dist
+dist.init_process_group("gpusock")
+tensor = torch.full((1000,), dist.get_rank() + 1.0)
+dist.all_reduce(tensor)
+assert tensor.eq(3).all()
+print("the sum is right")
+EOF
+    [ "$(torchrun --standalone --nproc-per-node 2 sums.py | grep -c "the sum is right")" -eq 2 ]'
 }
 
 try_tidy() { ./run tidy gpusock; }

@@ -62,6 +62,7 @@ def _address_to_others() -> str:
 
 def _make(given: _DistributedBackendOptions, options: Options | None) -> Backend:
     """Makes the back end of a process group. PyTorch calls it (register_backend, extended_api)."""
+    _refuse_other_pytorch()
     from . import _gpusock
 
     if options is None:
@@ -94,6 +95,28 @@ def _refuse_other_interpreters() -> None:
             raise ImportError("gpusock: sockets are for a process's main interpreter: use them there")
 
 
+def _refuse_other_pytorch() -> None:
+    """Raises ImportError, unless this is the PyTorch that the back end was built with.
+
+    PyTorch's C++ interface may change with each version. The module in C++ would fail somewhere, or crash.
+    """
+    import torch
+
+    from ._built import TORCH
+
+    here = torch.__version__.partition("+")[0]
+    if TORCH is None:
+        raise ImportError(
+            "gpusock: this package was built without PyTorch, so it has sockets and no back end: install a package "
+            f"that was built with PyTorch {here}"
+        )
+    if here != TORCH:
+        raise ImportError(
+            f"gpusock: this package was built with PyTorch {TORCH}, and here is PyTorch {here}: pip install "
+            f"torch=={TORCH}, or install a package that was built with PyTorch {here}"
+        )
+
+
 def _end() -> None:
     if module := sys.modules.get(__name__ + "._gpusock"):
         module.end_all(_END_PATIENCE)
@@ -114,6 +137,7 @@ def traffic(group: ProcessGroup | None = None) -> Traffic:
     import torch
     import torch.distributed as dist
 
+    _refuse_other_pytorch()
     from . import _gpusock
 
     group = group or dist.group.WORLD
@@ -141,6 +165,7 @@ if not TYPE_CHECKING:  # type checkers have seen the names above
             return getattr(_sockets, name)
         if name in ("Options", "abort"):
             register()  # imports torch, whose libraries the module needs
+            _refuse_other_pytorch()
             from . import _gpusock
 
             return getattr(_gpusock, name)
