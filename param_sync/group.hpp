@@ -16,8 +16,9 @@ namespace param_sync {
 /// How a group works. All ranks pass the same options.
 struct GroupOptions {
   /// The scheme of all_reduce: a name (docs/schedules.md; not "blink", "byteps", "hierarchical" or "sfb"), or "auto",
-  /// which takes "butterfly" for small tensors and "ring" for large ones. Small are up to 8,192 floats, or 65,536 if
-  /// all ranks listen at the same address, as they share a host. measure() finds a better size between the two.
+  /// which takes "butterfly" for small tensors, and for large ones "mesh" with up to 6 ranks, and "ring" with more.
+  /// Small are up to 8,192 floats, or 65,536 if all ranks listen at the same address, as they share a host. measure()
+  /// finds a better size between the two.
   std::string all_reduce = "auto";
   /// If true, all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain",
   /// and schemes that add in another order are refused.

@@ -39,10 +39,11 @@ std::size_t small_floats_of(const std::vector<gpusock::Endpoint>& addresses) {
   return std::ranges::all_of(addresses, is_at_first) ? kSmallFloatsOfHost : kSmallFloats;
 }
 
-std::string all_reduce_scheme(const GroupOptions& options, bool is_small) {
+std::string all_reduce_scheme(const GroupOptions& options, int nodes, bool is_small) {
   if (options.all_reduce != "auto") return options.all_reduce;
   if (options.deterministic) return "chain";
-  return is_small ? "butterfly" : "ring";
+  if (is_small) return "butterfly";
+  return nodes <= kMeshRanksMax ? "mesh" : "ring";
 }
 
 Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
@@ -77,7 +78,7 @@ std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& opti
     refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
   }
   const auto all_reduce = [&](bool is_small) {
-    return all_reduce_of(all_reduce_scheme(options, is_small), nodes, options.deterministic);
+    return all_reduce_of(all_reduce_scheme(options, nodes, is_small), nodes, options.deterministic);
   };
   std::vector<Schedule> all{all_reduce(true), all_reduce(false), schedule::ring_reduce_scatter(nodes, nodes),
                             schedule::ring_all_gather(nodes, nodes)};

@@ -328,8 +328,16 @@ TEST(GroupOperations, RanksOfOneHostTakeTheSchemeOfSmallSumsForLargerOnes) {
   };
   constexpr std::size_t kMost = 64 << 10;
   EXPECT_EQ(bytes_of("auto", kMost), bytes_of("butterfly", kMost));
-  EXPECT_EQ(bytes_of("auto", kMost + 1), bytes_of("ring", kMost + 1));
-  EXPECT_NE(bytes_of("butterfly", kMost), bytes_of("ring", kMost));
+  EXPECT_EQ(bytes_of("auto", kMost + 1), bytes_of("mesh", kMost + 1));
+  EXPECT_NE(bytes_of("butterfly", kMost), bytes_of("mesh", kMost));
+}
+
+TEST(GroupOperations, LargeSumsOfFewRanksTakeTheSchemeOfFewSteps) {
+  const auto scheme_of = [](int ranks, bool is_small) { return param_sync::all_reduce_scheme({}, ranks, is_small); };
+  EXPECT_EQ(scheme_of(6, false), "mesh");
+  EXPECT_EQ(scheme_of(7, false), "ring");
+  EXPECT_EQ(scheme_of(6, true), "butterfly");
+  EXPECT_EQ(scheme_of(7, true), "butterfly");
 }
 
 TEST(GroupOperations, RanksOfOneHostListenAtTheSameAddress) {
