@@ -1,5 +1,6 @@
 """Promises of training: DDP has Gloo's weights within the order of sums, and the same bits in each run, on random data
-and on Fashion-MNIST; FSDP has the weights of one process."""
+and on Fashion-MNIST; FSDP has the weights of one process; ranks that average their weights now and then, by local SGD
+or DiLoCo, have those of one process that trains all of them."""
 
 import unittest
 
@@ -69,6 +70,63 @@ def train_fsdp(rank):
     return torch.cat([weight.full_tensor().detach().reshape(-1) for weight in model.parameters()]).numpy()
 
 
+PERIOD = 3  # steps between two averages
+OUTER = {"local SGD": {"lr": 1.0}, "DiLoCo": {"lr": 0.7, "momentum": 0.9, "nesterov": True}}
+
+
+def train_apart(models, ranks, average, outer):
+    """Trains each model of `models`, by rank, on its own part. `average` of all models' movements is the gradient of
+    `outer`, an optimizer of the weights that all share."""
+    shared = network()
+    outside = torch.optim.SGD(shared.parameters(), **OUTER[outer])
+    inside = {rank: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9) for rank, model in models.items()}
+    for step in range(STEPS):
+        inputs, labels = samples(step)
+        for rank, model in models.items():
+            part = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
+            inside[rank].zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs[part]), labels[part]).backward()
+            inside[rank].step()
+        if step % PERIOD != PERIOD - 1:
+            continue
+        for i, weights in enumerate(shared.parameters()):
+            moved = [weights.detach() - list(model.parameters())[i].detach() for model in models.values()]
+            weights.grad = average(moved)
+        outside.step()
+        with torch.no_grad():
+            for model in models.values():
+                for weights, own in zip(shared.parameters(), model.parameters()):
+                    own.copy_(weights)
+    return shared
+
+
+def average_of_group(moved):
+    (own,) = moved
+    dist.all_reduce(own, op=dist.ReduceOp.AVG)
+    return own
+
+
+def train_now_and_then(rank, outer):
+    return weights_of(train_apart({rank: network()}, dist.get_world_size(), average_of_group, outer)).numpy()
+
+
+def train_by_averager(rank):
+    """Local SGD as PyTorch has it."""
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    model, ranks = network(), dist.get_world_size()
+    averager = PeriodicModelAverager(period=PERIOD, warmup_steps=PERIOD - 1)  # after steps 3, 6, 9
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), averager)
+    part = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
+    for step in range(STEPS // PERIOD * PERIOD):
+        inputs, labels = samples(step)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs[part]), labels[part]).backward()
+        optimizer.step()
+    return weights_of(model).numpy()
+
+
 def checkpoint(rank, folder):
     """Saves a sharded model and loads it, by torch.distributed.checkpoint: gathers and scatters of objects."""
     import torch.distributed.checkpoint as dcp
@@ -130,6 +188,25 @@ class Training(unittest.TestCase):
             with self.subTest(ranks=ranks):
                 for weights in run(ranks, train_fsdp):
                     self.assertLess(abs(weights - alone).max(), 1e-6)
+
+    def test_ranks_that_average_now_and_then_have_the_weights_of_one_process(self):
+        ranks = 3
+        for outer in OUTER:
+            wanted = train_apart(
+                {rank: network() for rank in range(ranks)}, ranks, lambda moved: sum(moved) / ranks, outer
+            )
+            results = run(ranks, train_now_and_then, outer)
+            for weights in results:
+                torch.testing.assert_close(torch.from_numpy(weights), weights_of(wanted), atol=1e-6, rtol=1e-5)
+                self.assertEqual(weights.tobytes(), results[0].tobytes(), outer)
+
+    def test_local_sgd_of_pytorch_has_the_weights_of_one_process(self):
+        ranks = 3
+        wanted = train_apart(
+            {rank: network() for rank in range(ranks)}, ranks, lambda moved: sum(moved) / ranks, "local SGD"
+        )
+        for weights in run(ranks, train_by_averager):
+            torch.testing.assert_close(torch.from_numpy(weights), weights_of(wanted), atol=1e-6, rtol=1e-5)
 
     def test_a_sharded_checkpoint(self):
         import tempfile
