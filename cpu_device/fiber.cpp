@@ -125,7 +125,7 @@ std::atomic<std::size_t> stacks_made{0};
 #if defined(__x86_64__)
 constexpr std::size_t kReturnAddress = 0x38;  // its place in a frame: above the registers
 
-/// The frame of a new carrier: cpu_device_jump() resumes it, and returns to the begin of `first`. The stack ends at
+/// The frame of a new carrier: cpu_device_jump() resumes it, and returns to the beginning of `first`. The stack ends at
 /// `top`, a multiple of 16, and all of it is 0: the registers of the frame, and the return address of `first`.
 void* first_frame(std::byte* top, void (*first)(Carrier&)) noexcept {
   // A function begins with its return address on top of the stack, 8 bytes below a multiple of 16.

@@ -24,14 +24,14 @@ main() {
 }
 
 package_wheel() {
-  local environment python_tag wheel
+  local environment python_tag wheel wheel_build
   command -v dpkg-query >/dev/null || fail "wheels are made on Debian or Ubuntu: elsewhere, pip install --no-build-isolation ./python"
   require_packages "${build_packages[@]}" "${python_packages[@]}"
   make_python_environment
   build_wheel "$1"
-  say "wheel of the Python package:"
+  say "wheel of the Python package, for PyTorch $("$environment/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))') (that of $environment: delete this folder for a newer one):"
   ls "$wheel"
-  say "to install it, and the PyTorch that it needs: pip install $wheel"
+  say "to install it, and the PyTorch that it needs: pip install $(printf %q "$wheel")"
 }
 
 package_debian() {

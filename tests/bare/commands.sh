@@ -79,7 +79,7 @@ try_unbuilt() {
   mount -t proc proc $system/proc
   mount --rbind /dev $system/dev
   chroot $system /bin/bash -euxc '
-    ! command -v c++ cmake ninja nvcc readelf
+    if command -v c++ cmake ninja nvcc readelf; then exit 1; fi
     cd /
     bundle/run demo --epochs 1 --limit 1280
     bundle/bin/gpusock-doctor || [ $? -eq 1 ]
@@ -105,7 +105,7 @@ try_package() {
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
     apt-get -qq install -y --no-install-recommends /packages/gpusock-tools_*.deb
-    ! command -v c++
+    if command -v c++; then exit 1; fi
     for program in param_sync gpusock-doctor gpusock-top gpusock-bench; do
       $program --version
       [ -s /usr/share/man/man1/$program.1.gz ]
@@ -133,7 +133,7 @@ try_wheel() {
     export DEBIAN_FRONTEND=noninteractive PATH=/environment/bin:$PATH
     apt-get -qq update
     apt-get -qq install -y --no-install-recommends python3-venv
-    ! command -v c++ cmake
+    if command -v c++ cmake; then exit 1; fi
     python3 -m venv /environment
     pip install -q --no-index --find-links /wheels gpusock
     cat >sockets.py <<EOF

@@ -13,14 +13,14 @@ import xml.etree.ElementTree
 LIMIT_S = 60
 
 
-def run(*arguments, text=None, megabytes_max=None):
+def run(*arguments, text=None, megabytes_max=None, folder=None):
     """`megabytes_max`: of the address space; not where a sanitizer takes all of it."""
     def limit():
         if megabytes_max is not None and not os.environ["PARAM_SYNC_SANITIZED"]:
             resource.setrlimit(resource.RLIMIT_AS, (megabytes_max << 20, megabytes_max << 20))
 
     done = subprocess.run([os.environ["PARAM_SYNC"], *map(str, arguments)], input=text, capture_output=True, text=True, timeout=LIMIT_S,
-                          check=False, preexec_fn=limit)
+                          check=False, preexec_fn=limit, cwd=folder)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -370,6 +370,19 @@ class Schedules(unittest.TestCase):
         status, _, error = run("schedule", "--scheme", "ring", "--goal", self.folder / "no" / "file")
         self.assertEqual(status, 1)
         self.assertIn("cannot write", error)
+
+    def test_a_trace_that_cannot_be_written_leaves_links_and_other_files(self):
+        dash, goal = self.folder / "-", self.folder / "ring.goal"
+        dash.write_text("not a trace")
+        goal.symlink_to("target.goal")
+        for name in ("-", goal):
+            status, _, error = run("schedule", "--scheme", "ring", "--goal", name, "--chakra", "no/folder", folder=self.folder)
+            if "libprotobuf-dev" in error:
+                self.skipTest("this build has no protobuf")
+            self.assertEqual(status, 1)
+            self.assertIn("cannot write", error)
+        self.assertEqual(dash.read_text(), "not a trace")
+        self.assertTrue(goal.is_symlink())
 
     def test_a_schedule_is_drawn(self):
         file = self.folder / "schedule.svg"

@@ -333,11 +333,8 @@ TEST(GroupOperations, RanksOfOneHostTakeTheSchemeOfSmallSumsForLargerOnes) {
 }
 
 TEST(GroupOperations, LargeSumsOfFewRanksTakeTheSchemeOfFewSteps) {
-  const auto scheme_of = [](int ranks, bool is_small) { return param_sync::all_reduce_scheme({}, ranks, is_small); };
-  EXPECT_EQ(scheme_of(6, false), "mesh");
-  EXPECT_EQ(scheme_of(7, false), "ring");
-  EXPECT_EQ(scheme_of(6, true), "butterfly");
-  EXPECT_EQ(scheme_of(7, true), "butterfly");
+  EXPECT_EQ(param_sync::large_scheme(6), "mesh");
+  EXPECT_EQ(param_sync::large_scheme(7), "ring");
 }
 
 TEST(GroupOperations, RanksOfOneHostListenAtTheSameAddress) {

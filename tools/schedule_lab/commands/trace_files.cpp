@@ -48,16 +48,23 @@ std::vector<TraceFile> make_traces(const MakeTasks& make_tasks, std::uint64_t si
   return files;
 }
 
+namespace {
+
+/// Removes a file that was written, but not standard output, a device, or what a user has made a link to.
+void remove_written(const std::string& name) {
+  std::error_code ignored;
+  if (name == "-" || !std::filesystem::is_regular_file(std::filesystem::symlink_status(name, ignored))) return;
+  std::filesystem::remove(name, ignored);
+}
+
+}  // namespace
+
 void write_traces(const std::vector<TraceFile>& files) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     try {
       gpusock::program::write_file(files[i].name, files[i].bytes);
     } catch (...) {
-      std::error_code ignored;
-      for (std::size_t written = 0; written < i; ++written) {
-        if (std::filesystem::is_regular_file(files[written].name, ignored))
-          std::filesystem::remove(files[written].name, ignored);
-      }
+      for (std::size_t written = 0; written < i; ++written) remove_written(files[written].name);
       throw;
     }
   }

@@ -45,8 +45,8 @@ int iterations_for(const foreign::Plan& plan, const Load& load) {
   if (chunk <= unit) return 1;
   if (chunk % unit != 0 || chunk * chunks != load.floats * sizeof(float)) {
     throw WrongSize(fmt::format(
-        "its pipelines move {} bytes at a time, and {} chunks of the data: give less than {} bytes, or a multiple of "
-        "them",
+        "a pipeline moves {} bytes at a time of each of the data's {} chunks: give at most {} bytes, or a multiple of "
+        "that",
         unit, chunks, unit * chunks));
   }
   if (chunk / unit > foreign::kSlicesMax) {
