@@ -122,9 +122,8 @@ bool PlanRun::move(Lane& lane, const Step& step) {
                                                  [&lane](const Place& place) { return place.rank == lane.rank; });
   if (!got.empty()) lane.now.waits = got;
   if (terms > 1 || copies) {
-    const double passes = terms > 1 ? static_cast<double>(terms - 1) : 1;
-    const double seconds = passes * static_cast<double>(bytes) / reduce_bandwidth_;
-    lane.now.waits = {compute(lane.rank, lane.number, seconds, lane.now.waits)};
+    const std::uint64_t passes = terms > 1 ? terms - 1 : 1;
+    lane.now.waits = {compute(lane.rank, lane.number, passes * bytes, lane.now.waits)};
   }
   Waits sent;
   if (step.sends != kNone) {

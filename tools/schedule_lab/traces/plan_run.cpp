@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace param_sync::traces {
@@ -18,10 +17,10 @@ constexpr std::size_t kWaitsMax = 64;  // of a lane's next task
 
 }  // namespace
 
-PlanRun::PlanRun(const foreign::Plan& plan, std::uint64_t cell_bytes, double reduce_bandwidth)
+PlanRun::PlanRun(const foreign::Plan& plan, std::uint64_t cell_bytes, const Load& load)
     : plan_(plan),
       cell_bytes_(cell_bytes),
-      reduce_bandwidth_(reduce_bandwidth),
+      load_(load),
       lists_(plan.ranks),
       channels_(plan.connections.size()),
       barriers_(plan.barriers.size()),
@@ -71,9 +70,9 @@ TaskRef PlanRun::send(Lane& lane, int to, std::uint64_t tag, std::uint64_t bytes
   return sent;
 }
 
-TaskRef PlanRun::compute(int rank, int lane, double seconds, Waits waits) {
-  const auto ns = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
-  return lists_.add(rank, {Kind::compute, lane, schedule::kNobody, 0, 0, ns, {}}, std::move(waits));
+TaskRef PlanRun::compute(int rank, int lane, std::uint64_t bytes, Waits waits) {
+  return lists_.add(rank, {Kind::compute, lane, schedule::kNobody, 0, 0, load_.compute_ns(bytes), {}},
+                    std::move(waits));
 }
 
 void PlanRun::join_local(State& state, const State& other) const {

@@ -19,12 +19,12 @@ namespace param_sync::traces {
 ///
 /// A write into another rank's memory is a message that no step there receives: a lane beside that rank's blocks does,
 /// its *arrival*. So a step that reads the data has to wait for the arrival. It learns of it by a signal, a packet or a
-/// message, which may come from a third rank. `Known` is a vector clock of arrivals: whoever tells another rank
-/// something also tells which arrivals come before.
+/// message, which may come from a third rank. So these carry `Known`: for each writer, how many of its arrivals come
+/// before (a vector clock). Who receives one waits for those of them that are at its own rank.
 class PlanRun {
  public:
   /// The plan must outlive it. `cell_bytes`: of a cell of the plan.
-  PlanRun(const foreign::Plan& plan, std::uint64_t cell_bytes, double reduce_bandwidth);
+  PlanRun(const foreign::Plan& plan, std::uint64_t cell_bytes, const Load& load);
 
   /// Runs it to its end, and returns the tasks. Throws Error if it does not end.
   std::vector<Tasks> run();
@@ -105,7 +105,7 @@ class PlanRun {
   void write_local(const Lane& lane, const foreign::Step& step);
 
   TaskRef send(Lane& lane, int to, std::uint64_t tag, std::uint64_t bytes, Waits waits);
-  TaskRef compute(int rank, int lane, double seconds, Waits waits);
+  TaskRef compute(int rank, int lane, std::uint64_t bytes, Waits waits);
   std::uint64_t next_tag(int from, int to) { return tags_[{from, to}]++; }
   /// The lane of `rank` that takes part in what `other` does with its memory.
   int lane_beside(int rank, int other) const { return first_beside_[static_cast<std::size_t>(rank)] + other; }
@@ -119,7 +119,7 @@ class PlanRun {
 
   const foreign::Plan& plan_;
   std::uint64_t cell_bytes_;
-  double reduce_bandwidth_;
+  Load load_;
   TaskLists lists_;
   std::vector<Lane> lanes_;        // blocks, queues
   std::vector<int> first_beside_;  // by rank: the first lane that is neither a block nor a queue

@@ -35,7 +35,7 @@ std::vector<Tasks> tasks_of(const foreign::Plan& plan, const Load& load) {
         fmt::format("{} bytes cannot be cut into {} {} of whole floats: give a multiple of {} bytes, such as {}", size,
                     cells, plan.slices == 1 ? "chunks" : "slices of chunks", unit, (size / unit + 1) * unit));
   }
-  return PlanRun(plan, size / cells, load.reduce_bandwidth).run();
+  return PlanRun(plan, size / cells, load).run();
 }
 
 int iterations_for(const foreign::Plan& plan, const Load& load) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <map>
 #include <tuple>
@@ -148,10 +147,7 @@ class RankTasks {
     };
     const std::uint64_t bytes = bytes_of(op);
     if (op.receives()) push({Kind::recv, 0, op.from, tags.received, bytes, 0, {}});
-    if (computes(op)) {
-      const double ns = static_cast<double>(bytes) / load_.reduce_bandwidth * 1e9;
-      push({Kind::compute, 0, schedule::kNobody, 0, 0, static_cast<std::uint64_t>(std::llround(ns)), {}});
-    }
+    if (computes(op)) push({Kind::compute, 0, schedule::kNobody, 0, 0, load_.compute_ns(bytes), {}});
     if (op.sends()) push({Kind::send, 0, op.to, tags.sent, bytes, 0, {}});
   }
 

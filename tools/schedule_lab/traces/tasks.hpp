@@ -3,6 +3,7 @@
 
 #include "param_sync/schedule/schedule.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -41,6 +42,10 @@ using Tasks = std::vector<Task>;
 struct Load {
   std::uint64_t floats = 0;     ///< floats of the tensor
   double reduce_bandwidth = 0;  ///< bytes/s that a lane adds, or applies the optimizer to
+  /// Returns how long a lane takes for so many bytes, in nanoseconds.
+  std::uint64_t compute_ns(std::uint64_t bytes) const {
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) / reduce_bandwidth * 1e9));
+  }
 };
 
 /// Thrown if tasks can be made of other data, but not of these.
