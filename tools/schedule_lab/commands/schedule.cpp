@@ -90,7 +90,9 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
 int run_schedule(ScheduleOptions& options) {
   if (!options.plans.empty())
     return prove_foreign_plans({options.plans, options.json_file, options.traces, options.size_bytes});
-  const auto [schedule, counts] = take_schedule(options.source);
+  const std::pair<Schedule, Counts> taken = take_schedule(options.source);
+  const Schedule& schedule = taken.first;
+  const Counts& counts = taken.second;
   const std::string about = summary(schedule, counts);
   const std::vector<TraceFile> traces = make_traces(
       [&schedule](const traces::Load& load) { return traces::tasks_of(schedule, load); }, options.size_bytes,
