@@ -40,8 +40,11 @@ __device__ auto group_of_kind() {
   }
 }
 
-/// The largest block, which nvcc must know: else it may use more registers per thread than a GPU has for so many.
-constexpr unsigned threads_max(GroupKind kind) { return kind == GroupKind::block ? kBlockThreadsMax : 32; }
+/// The largest block, which nvcc must know: else it may use more registers per thread than a GPU has for so many. The
+/// CPU device does not ask.
+[[maybe_unused]] constexpr unsigned threads_max(GroupKind kind) {
+  return kind == GroupKind::block ? kBlockThreadsMax : 32;
+}
 
 template <GroupKind kind>
 __global__ void __launch_bounds__(threads_max(kind), 1)

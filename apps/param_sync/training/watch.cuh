@@ -59,7 +59,7 @@ __device__ inline std::int64_t hear(const NodeState& node, int peer, Heard* hear
 
 /// Resident. Notices when another node ends before it has completed its training, also one that this node's schedules
 /// never meet. A node that has completed it says so (leave()). Ends when all others have. One block of one thread.
-static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard* heard) {
+[[maybe_unused]] static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard* heard) {
   constexpr std::uint64_t kTurnNs = 1'000'000'000;  // events end a wait; else it only checks whether the run goes on
   GPUSOCK_SHARED(entries, gpusock::PollEntry[kNodesMax]);
   const auto thread = gpusock::this_thread();
@@ -89,7 +89,7 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, Heard*
 
 /// Tells all others that this node has completed its training. Ends watch_nodes(), whose `ending` is not 0 by now. One
 /// block of one thread.
-static __global__ void leave(NodeState node) {
+[[maybe_unused]] static __global__ void leave(NodeState node) {
   node.words.speak({.why = LastWord::Why::completed});
   for (int peer = 0; peer < node.nodes; ++peer) {
     const gpusock::Socket socket = node.words.socket_to(peer);

@@ -24,6 +24,7 @@ using param_sync::Group;
 using param_sync::GroupOptions;
 using param_sync::ReduceOp;
 using param_sync::TensorPart;
+using param_sync::UnreachableRank;
 
 TEST(GroupOperations, LeaveInTheTensorsWhatTheyPromise) {
   for (const std::size_t floats : {std::size_t{2}, std::size_t{100}, std::size_t{10'000}}) {

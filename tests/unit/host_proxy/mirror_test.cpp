@@ -3,6 +3,7 @@
 #include "gpusock/cpu/memory_copier.hpp"
 #include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/tcp/tcp_link.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 #include "host_proxy/table/table_memory.hpp"
 #include "tests/unit/host_proxy/fake_stream.hpp"
 

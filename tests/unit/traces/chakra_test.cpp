@@ -17,6 +17,7 @@ using traces_test::GoalRank;
 using traces_test::name_of;
 using traces_test::Schedule;
 using traces_test::schedules;
+using traces_test::traffic_of;
 
 std::uint64_t floats_of(const Schedule& schedule) { return 5 * static_cast<std::uint64_t>(schedule.chunks); }
 
