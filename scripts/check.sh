@@ -7,7 +7,7 @@ check_help() {
 usage: ./run check [--all] [--base REV] [--install-hook]
 
 Checks what has changed since REV, in about a minute: the layout of sources (.clang-format), clang-tidy on files of the libraries, that each
-header compiles by itself, spelling, and the documents (links, commands, variables, words, what each folder may include). The documents are
+header compiles by itself and each source by Clang, spelling, and the documents (links, commands, variables, words, what each folder may include). The documents are
 always checked as a whole. A finding is an error.
 
   --base REV      default: where this branch left its upstream; without an upstream, HEAD: what is not committed

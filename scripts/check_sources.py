@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles each header by itself, and runs clang-tidy on files of the libraries, with the options of a build.
+"""Compiles by Clang each header by itself and each source, and runs clang-tidy on files of the libraries, with the options of a build.
 
 usage: check_sources.py BUILD_FOLDER [--headers-only] FILE...
 
@@ -71,13 +71,17 @@ class Checker:
             return None
         return nearest(self.commands, file.parent) if file.suffix in HEADERS else self.commands.get(file)
 
-    def alone(self, header):
-        entry = self.entry(header)
+    def compile(self, file):
+        entry = self.entry(file)
         if entry is None:
             return ""
-        command = ["clang++", "-fsyntax-only", "-x", "c++", *options_of(entry), *QUIET, *(f"-I{folder}" for folder in INCLUDED_FROM)]
-        # Included, not compiled: `#pragma once` does not count in the file that is compiled, and two headers may include each other.
-        done = subprocess.run([*command, "-include", header, "/dev/null"], cwd=entry["directory"], capture_output=True, text=True)
+        command = ["clang++", "-fsyntax-only", "-x", "c++", *options_of(entry)]
+        if file.suffix in HEADERS:
+            # Included, not compiled: `#pragma once` does not count in the file that is compiled, and two headers may include each other.
+            command += [*QUIET, *(f"-I{folder}" for folder in INCLUDED_FROM), "-include", file, "/dev/null"]
+        else:
+            command.append(file)
+        done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
         return done.stderr if done.returncode != 0 else ""
 
     def units(self, files):
@@ -110,10 +114,13 @@ def main(build, files, headers_only):
     headers = [file for file in files if file.suffix in HEADERS]
     libraries = [file for file in files if file.suffix != ".inl" and any(file.is_relative_to(ROOT / folder) for folder in LIBRARIES)]
     units = [] if headers_only else checker.units(libraries)
+    # What clang-tidy reads, it compiles. Lists of a header (.inl) are compiled with what includes them.
+    sources = [] if headers_only else [file for file in files if file.suffix in (".cpp", ".cu") and file not in libraries]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = [*pool.map(checker.tidy, units), *pool.map(checker.alone, headers)]
+        found = [*pool.map(checker.tidy, units), *pool.map(checker.compile, [*headers, *sources])]
     print("".join(found), end="")
-    print(f"== {len(headers)} headers by themselves" + ("" if headers_only else f", clang-tidy on {len(libraries)} files of the libraries") +
+    print(f"== {len(headers)} headers by themselves" +
+          ("" if headers_only else f", {len(sources)} sources by Clang, clang-tidy on {len(libraries)} files of the libraries") +
           f": {sum(map(bool, found))} with findings")
     return 1 if any(found) else 0
 
