@@ -345,7 +345,7 @@ TEST(PlanAsTasks, ChunksOfUnequalSizeAreRefused) {
   EXPECT_EQ(error_of<WrongSize>([] {
               tasks_of(ring(3), {7, 1e9});
             }),
-            "28 bytes cannot be cut into 3 chunks of whole floats: give a multiple of 12 bytes, such as 36");
+            "28 bytes cannot be cut into 3 chunks of whole floats: give a multiple of 12 bytes, such as 24");
   EXPECT_NE(error_of<WrongSize>([] { tasks_of(ring(3), {0, 1e9}); }), "");
   EXPECT_EQ(error_of([] { tasks_of(ring(3), {6, 1e9}); }), "");
 }
@@ -388,6 +388,13 @@ TEST(PlanAsTasks, PipelinesHaveAsManyIterationsAsTheDataNeed) {
     for (const auto& task : tasks[0]) EXPECT_EQ(task.ns, 1U << 25);
   }
   EXPECT_NE(error_of<Error>([&] { tasks_of(plan, {kUnit, 1e9}); }), "");  // it was read with another number
+  Plan parts_of_floats = plan;
+  parts_of_floats.iteration_bytes = 6;
+  EXPECT_EQ(iterations_for(parts_of_floats, {1, 1e9}), 1);
+  EXPECT_NE(error_of<Error>([&] {
+              iterations_for(parts_of_floats, {3, 1e9});
+            }).find("6 bytes at a time, and a trace has whole floats"),
+            std::string::npos);
 }
 
 #if PLAN_TRACES_TEST_CHAKRA

@@ -27,11 +27,13 @@ struct ScheduleOptions {
   std::string svg_file;
   TraceOptions traces;
   bool run = false;
-  std::uint64_t size_bytes = 1 << 20;
-  std::string link = "auto";
+  std::uint64_t given_size = 0;  // 0: not given
+  std::string given_link;        // empty: not given
   bool deterministic = false;
   std::string plans;  // of other programs: files and folders
 
+  std::uint64_t size_bytes() const { return given_size == 0 ? std::uint64_t{1} << 20 : given_size; }
+  std::string link() const { return given_link.empty() ? "auto" : given_link; }
   /// Number of outputs that go to standard output.
   int on_standard_output() const { return (json_file == "-") + (svg_file == "-") + (traces.goal_file == "-"); }
 };
@@ -77,25 +79,25 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
                              schedule.workers));
   }
   executor::TrialSettings settings;
-  settings.floats = options.size_bytes / sizeof(float);
-  settings.link = gpusock::parse_link(options.link);
+  settings.floats = options.size_bytes() / sizeof(float);
+  settings.link = gpusock::parse_link(options.link());
   const executor::Trial trial = executor::try_out(schedule, settings);
   if (options.deterministic && !trial.in_rank_order) throw schedule::Error("the sums are not those in rank order");
   return fmt::format(
-      "ran on {} floats, link {}: {:.3f} ms (median of {}); the results are right{}\n", settings.floats, options.link,
+      "ran on {} floats, link {}: {:.3f} ms (median of {}); the results are right{}\n", settings.floats, options.link(),
       trial.median_s() * 1e3, trial.seconds.size(),
       trial.in_rank_order && !schedule::is_copied(schedule.result) ? ", bit for bit those of sums in rank order" : "");
 }
 
 int run_schedule(ScheduleOptions& options) {
   if (!options.plans.empty())
-    return prove_foreign_plans({options.plans, options.json_file, options.traces, options.size_bytes});
+    return prove_foreign_plans({options.plans, options.json_file, options.traces, options.size_bytes()});
   const std::pair<Schedule, Counts> taken = take_schedule(options.source);
   const Schedule& schedule = taken.first;
   const Counts& counts = taken.second;
   const std::string about = summary(schedule, counts);
   const std::vector<TraceFile> traces = make_traces(
-      [&schedule](const traces::Load& load) { return traces::tasks_of(schedule, load); }, options.size_bytes,
+      [&schedule](const traces::Load& load) { return traces::tasks_of(schedule, load); }, options.size_bytes(),
       options.traces);
   if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
   if (!options.svg_file.empty()) gpusock::program::write_file(options.svg_file, simulate::draw(schedule, about));
@@ -126,17 +128,23 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   add_traces(arguments, options.traces);
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
-  arguments.bytes(
-      "--size", options.size_bytes,
-      "Bytes of each rank's tensor, for --run, --goal and --chakra; of --plans: of the larger one of input and output",
-      4, std::uint64_t{1} << 30);
-  arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
+  arguments
+      .bytes("--size", options.given_size,
+             "Bytes of each rank's tensor, for --run, --goal and --chakra; of --plans: of the larger one of input and "
+             "output",
+             4, std::uint64_t{1} << 30)
+      .shown_default("1M");
+  arguments.choice("--link", options.given_link, gpusock::program::link_names(), "What carries it, for --run")
+      .shown_default("auto");
   arguments.flag("--deterministic", options.deterministic,
                  "With --run: sums are in the order of ranks, bit for bit; else it is an error");
   arguments.check([&options] { return problem_of_plans(options); });
   arguments.check([&]() -> std::string {
     if (options.run && options.on_standard_output() > 0) return "--run prints to standard output: write to a file";
-    if (const std::string problem = problem_of_floats("--size", options.size_bytes); !problem.empty()) return problem;
+    if (options.given_size != 0 && !options.run && !options.traces.given())
+      return "--size is for --run, --goal and --chakra";
+    if (!options.given_link.empty() && !options.run) return "--link is for --run";
+    if (const std::string problem = problem_of_floats("--size", options.size_bytes()); !problem.empty()) return problem;
     if (options.deterministic && !options.run) return "--deterministic is for --run";
     if (const std::string problem = problem_of_traces(options.traces); !problem.empty()) return problem;
     return options.on_standard_output() > 1 ? "only one of --json, --svg and --goal can be standard output" : "";

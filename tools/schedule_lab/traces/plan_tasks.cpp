@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace param_sync::traces {
 namespace {
 
@@ -31,9 +33,9 @@ std::vector<Tasks> tasks_of(const foreign::Plan& plan, const Load& load) {
   const auto cells = static_cast<std::uint64_t>(plan.data_chunks) * static_cast<std::uint64_t>(plan.slices);
   const std::uint64_t unit = cells * sizeof(float);
   if (size == 0 || size % unit != 0) {
-    throw WrongSize(
-        fmt::format("{} bytes cannot be cut into {} {} of whole floats: give a multiple of {} bytes, such as {}", size,
-                    cells, plan.slices == 1 ? "chunks" : "slices of chunks", unit, (size / unit + 1) * unit));
+    throw WrongSize(fmt::format(
+        "{} bytes cannot be cut into {} {} of whole floats: give a multiple of {} bytes, such as {}", size, cells,
+        plan.slices == 1 ? "chunks" : "slices of chunks", unit, std::max(size / unit, std::uint64_t{1}) * unit));
   }
   return PlanRun(plan, size / cells, load).run();
 }
@@ -43,6 +45,12 @@ int iterations_for(const foreign::Plan& plan, const Load& load) {
   const std::uint64_t unit = plan.iteration_bytes, chunks = static_cast<std::uint64_t>(plan.data_chunks);
   const std::uint64_t chunk = load.floats * sizeof(float) / chunks;
   if (chunk <= unit) return 1;
+  if (unit % sizeof(float) != 0) {
+    throw schedule::Error(
+        fmt::format("its pipelines move {} bytes at a time, and a trace has whole floats: only {} bytes or less, which "
+                    "they move at once, can be a trace",
+                    unit, unit * chunks));
+  }
   if (chunk % unit != 0 || chunk * chunks != load.floats * sizeof(float)) {
     throw WrongSize(fmt::format(
         "a pipeline moves {} bytes at a time of each of the data's {} chunks: give at most {} bytes, or a multiple of "

@@ -7,7 +7,8 @@
 namespace param_sync::traces {
 
 /// Returns how often a pipeline of the plan must run for each chunk of these data, for foreign::read_plan(). 0 if it
-/// has no pipelines. Throws WrongSize if an iteration would have only a part of its data, or if there are too many.
+/// has no pipelines. Throws WrongSize if an iteration would have only a part of its data, or if there are too many, and
+/// Error if it would move a part of a float.
 int iterations_for(const foreign::Plan& plan, const Load& load);
 
 /// Returns the tasks, by rank, of a plan that foreign::prove() proves, and that was read with its iterations_for()
