@@ -89,9 +89,8 @@ def train_apart(models, ranks, average, outer):
             inside[rank].step()
         if step % PERIOD != PERIOD - 1:
             continue
-        for i, weights in enumerate(shared.parameters()):
-            moved = [weights.detach() - list(model.parameters())[i].detach() for model in models.values()]
-            weights.grad = average(moved)
+        for weights, *of_models in zip(shared.parameters(), *(model.parameters() for model in models.values())):
+            weights.grad = average([weights.detach() - own.detach() for own in of_models])
         outside.step()
         with torch.no_grad():
             for model in models.values():

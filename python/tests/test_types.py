@@ -1,4 +1,4 @@
-"""Promises for type checkers: the package says that it has types, the stubs have what the C++ modules have, and no
+"""Promises for type checkers: the package says that it has types, the .pyi files have what the C++ modules have, and no
 more, a checker sees what is wrong in a program."""
 
 import ast
@@ -48,10 +48,13 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-def named_class(module, name):
-    """A class of a C++ module's stub."""
-    stub = ast.parse((FOLDER / (module.__name__.split(".")[1] + ".pyi")).read_text()).body
-    [found] = (node for node in stub if isinstance(node, ast.ClassDef) and node.name == name)
+def declarations(module):
+    """What the .pyi file of a C++ module declares."""
+    return ast.parse((FOLDER / (module.__name__.split(".")[1] + ".pyi")).read_text()).body
+
+
+def declared_class(module, name):
+    [found] = (node for node in declarations(module) if isinstance(node, ast.ClassDef) and node.name == name)
     return found
 
 
@@ -64,7 +67,7 @@ class Types(unittest.TestCase):
             self.assertTrue(callable(getattr(gpusock, name)), name)
 
     def functions_match(self, nodes, of):
-        """Functions of a stub, and properties, have the arguments of those of a C++ module or class."""
+        """Declared functions, and properties, have the arguments of those of a C++ module or class."""
         for node in nodes:
             if not isinstance(node, ast.FunctionDef) or node.name == "__exit__":  # whose arguments nobody names
                 continue
@@ -75,17 +78,17 @@ class Types(unittest.TestCase):
                 said = getattr(of, node.name).__doc__.split("->")[0]  # pybind11: name(one: type, other: type) -> type
                 self.assertEqual(arguments, re.findall(r"[(,] ?(\w+):", said), node.name)
 
-    def test_the_stubs_are_of_the_modules(self):
+    def test_the_declarations_are_those_of_the_modules(self):
         for module in (_gpusock, _sockets):
-            stub = ast.parse((FOLDER / (module.__name__.split(".")[1] + ".pyi")).read_text()).body
-            named = {node.name: node for node in stub if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+            declared = declarations(module)
+            named = {node.name: node for node in declared if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
             public = {name for name in named if not name.startswith("_")}
             self.assertEqual(public, {name for name in dir(module) if not name.startswith("__")})
-            self.functions_match(stub, module)
-        members = {node.target.id for node in named_class(_gpusock, "Options").body if isinstance(node, ast.AnnAssign)}
+            self.functions_match(declared, module)
+        members = {node.target.id for node in declared_class(_gpusock, "Options").body if isinstance(node, ast.AnnAssign)}
         self.assertEqual(members, {name for name in vars(_gpusock.Options) if not name.startswith("_")})
         for name in ("Context", "Socket", "Listener"):
-            body, of = named_class(_sockets, name).body, getattr(_sockets, name)
+            body, of = declared_class(_sockets, name).body, getattr(_sockets, name)
             self.functions_match(body, of)
             members = {node.name for node in body if isinstance(node, ast.FunctionDef)}
             self.assertEqual(
