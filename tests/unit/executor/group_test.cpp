@@ -334,8 +334,13 @@ TEST(GroupOperations, RanksOfOneHostTakeTheSchemeOfSmallSumsForLargerOnes) {
 }
 
 TEST(GroupOperations, LargeSumsOfFewRanksTakeTheSchemeOfFewSteps) {
-  EXPECT_EQ(param_sync::large_scheme(6), "mesh");
-  EXPECT_EQ(param_sync::large_scheme(7), "ring");
+  const auto scheme_of = [](int ranks, bool is_small) {
+    return param_sync::all_reduce_scheme({}, is_small, param_sync::large_scheme(ranks));
+  };
+  EXPECT_EQ(scheme_of(6, false), "mesh");
+  EXPECT_EQ(scheme_of(7, false), "ring");
+  EXPECT_EQ(scheme_of(6, true), "butterfly");
+  EXPECT_EQ(scheme_of(7, true), "butterfly");
 }
 
 TEST(GroupOperations, RanksOfOneHostListenAtTheSameAddress) {
