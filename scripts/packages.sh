@@ -11,13 +11,14 @@ coverage_packages=(gcovr)
 package_packages=(dpkg-dev fakeroot file help2man)
 python_packages=(python3-dev python3-venv) # PyTorch, and what builds wheels, come from pip
 fuzz_packages=(clang libclang-rt-dev)
+sanitizer_packages=(clang libclang-rt-dev lld)
 lint_packages=(clang clang-tidy codespell doxygen git)
 bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
-test_build_packages=(ccache help2man libgmock-dev libgtest-dev libisal-dev libpmix-dev libprotobuf-dev libpugixml-dev protobuf-compiler python3) # what tests are compiled with, but for the sanitizers
-test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_packages[@]}" clang curl dataset-fashion-mnist
-  gnuplot-nox libclang-rt-dev libgloo-dev lld netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
+test_build_packages=(ccache help2man libgmock-dev libgtest-dev libisal-dev libpmix-dev libprotobuf-dev libpugixml-dev protobuf-compiler python3) # what tests are compiled with
+test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_packages[@]}" curl dataset-fashion-mnist
+  gnuplot-nox libgloo-dev netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 

@@ -1,25 +1,23 @@
-# ./run test: the tests; plainly, under the sanitizers, and (where nvcc is found) what a GPU build can prove without a GPU. Each test
-# runs in the builds where it finds most, so that all takes less than ten minutes on two processors; --all: in each build where it can.
+# ./run test: builds and runs each test once, in the build `host` (and, where there is a GPU, those that run kernels on it, in `cuda`).
+# --only: in the builds that are named; under a sanitizer each test that finds most there. --all: in all builds, each test wherever it can run.
 . scripts/packages.sh
 . scripts/test_python.sh
+
+builds="builds (host, asan, tsan or cuda), with commas between them, or python alone"
 
 main() {
   tests_wanted=share
   local only='' preset presets built failed=()
   while [ $# -gt 0 ]; do
     case "$1" in
-      --only) [ $# -ge 2 ] || misuse "--only takes a preset"; only=$2; shift 2 ;;
+      --only) [ -n "${2:-}" ] || misuse "--only takes $builds"; only=$2; shift 2 ;;
       --all) tests_wanted=all; shift ;;
-      --only=*) only=${1#--only=}; shift ;;
+      --only=*) set -- --only "${1#--only=}" "${@:2}" ;;
       *) misuse "test does not take \"$1\"" ;;
     esac
   done
-  case "$only" in
-    '') presets=(host asan tsan); ! find_nvcc >/dev/null || presets+=(cuda) ;;
-    host | asan | tsan | cuda) presets=("$only") ;;
-    python) needs_sources test; test_python; return ;;
-    *) misuse "there is no preset \"$only\": host, asan, tsan, cuda or python" ;;
-  esac
+  [ "$only" != python ] || { needs_sources test; test_python; return; }
+  choose_presets
   needs_sources test
   begin_installing
   with_tests=ON
@@ -34,20 +32,38 @@ main() {
   finish_tests
   print_phases
   print_skipped
+  print_left_out
   [ ${#failed[@]} -eq 0 ] || fail "failed: ${failed[*]}"
-  [ -n "$only" ] || find_nvcc >/dev/null || say "no nvcc here: the GPU's build was not tested"
   say "all tests passed: ${presets[*]}"
+}
+
+# Sets `presets`, in the order in which they are built.
+choose_presets() {
+  if [ -n "$only" ]; then
+    IFS=, read -r -a presets <<<"$only"
+  elif [ "$tests_wanted" = all ]; then
+    presets=(host asan tsan)
+    ! find_nvcc >/dev/null || presets+=(cuda)
+  else
+    presets=(host)
+    [ "$(device_preset)" = host ] || presets+=(cuda)
+  fi
+  for preset in "${presets[@]}"; do
+    case "$preset" in host | asan | tsan | cuda) ;; *) misuse "there is no build \"$preset\": --only takes $builds" ;; esac
+  done
 }
 
 # What the plain build needs is installed first, the rest beside that build.
 installing=''
 begin_installing() {
+  local packages=("${test_packages[@]}")
+  [[ " ${presets[*]} " != *" "[at]san" "* ]] || packages+=("${sanitizer_packages[@]}")
   if [ "${presets[0]}" = host ] && installs_silently; then
     require_packages "${build_packages[@]}" "${test_build_packages[@]}"
-    require_packages "${test_packages[@]}" </dev/null &
+    require_packages "${packages[@]}" </dev/null &
     installing=$!
   else
-    require_packages "${build_packages[@]}" "${test_packages[@]}"
+    require_packages "${build_packages[@]}" "${packages[@]}"
   fi
 }
 
@@ -91,7 +107,17 @@ print_skipped() {
   done
   [ ${#results[@]} -eq 0 ] || skipped=$(scripts/skipped.py "${results[@]}")
   [ -z "${skipped:-}" ] || say "tests that were skipped, and why"$'\n'"$skipped"
-  [ "${presets[*]}" = cuda ] || say "not run here: tests on RDMA devices (./run rdma-test runs them)"
+}
+
+print_left_out() {
+  local left_out="on RDMA devices (./run rdma-test)"
+  [ -z "$only" ] || return 0
+  if [ "$tests_wanted" != all ]; then left_out="under sanitizers (./run test --only asan,tsan), $left_out"; fi
+  if [[ " ${presets[*]} " != *" cuda "* ]]; then
+    if find_nvcc >/dev/null; then left_out+=", what the GPU's build shows without a GPU (./run test --only cuda)"
+    else left_out+=", the GPU's build (there is no nvcc)"; fi
+  fi
+  say "not run here: $left_out"
 }
 
 stop_all() {
@@ -100,7 +126,7 @@ stop_all() {
 }
 
 run_tests() {
-  local preset=$1 options=(-LE '^(rdma|gpu_shape|double)$') scale=${GPUSOCK_TEST_SCALE:-1} limit_s=300
+  local preset=$1 options=(-LE '^(rdma|gpu_shape|double)$') scale=${GPUSOCK_TEST_SCALE:-1} limit_s=300 at_once=3
   [ "$tests_wanted" != all ] || limit_s=900 # a sanitizer's build of a test that is not made for it
   case "$preset" in
     # Sanitizers cost 5 to 20 times the time: the heavy tests do a share of their work, with every check still made.
@@ -113,7 +139,8 @@ run_tests() {
   export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/tests/support/lsan.supp:print_suppressions=0}
   rm -f "build/$preset/tests.xml"
   # Tests whose result could depend on what runs beside them say so themselves (RUN_SERIAL). Many wait more than they work:
-  # three at a time keep two processors busy.
-  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout "$limit_s" -j3 --output-junit tests.xml --test-output-size-passed 1000000 \
+  # it takes several to keep two processors busy.
+  [ "${presets[*]}" != host ] || at_once=5 # nothing is built beside them
+  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout "$limit_s" -j"$at_once" --output-junit tests.xml --test-output-size-passed 1000000 \
     "${options[@]}")
 }

@@ -45,6 +45,19 @@ build_programs() { echo "build $preset"; }
 fill_bundle() { mkdir -p "$1"; echo "fill $1 $2 $3 in ${build_folder:-its folder} with ${build_options[*]:-nothing}"; }
 main "$@"
 """
+# ./run test, with everything that takes time replaced.
+TEST = """set -euo pipefail
+cd "$SOURCE"
+root=$PWD invoked_from=$PWD
+. scripts/common.sh
+. scripts/test.sh
+require_packages() { case " $* " in *" clang "*) echo "installs clang" ;; esac; }
+build() { echo "build $1, $tests_wanted"; }
+begin_tests() { echo "test $1"; }
+print_skipped() { :; }
+test_python() { echo "test the package"; }
+main "$@"
+"""
 
 
 class Commands(unittest.TestCase):
@@ -101,6 +114,31 @@ class Commands(unittest.TestCase):
                 self.assertIn(f"fill {self.folder}/made {preset} part {how}\n", done.stdout)
         self.gpu(False)
         self.assertIn("./run bundle --device cuda", self.run_bundle(CUDACXX=nvcc).stdout)
+
+    def test_tests_run_once_or_in_the_builds_that_are_named(self):
+        nvcc = str(self.tool("nvcc"))
+        for gpu, options, builds, left_out in (
+                (False, [], ["host"], "sanitizers"), (True, [], ["host", "cuda"], "sanitizers"), (False, ["--all"], ["host", "asan", "tsan", "cuda"], "RDMA"),
+                (False, ["--only", "asan,tsan"], ["asan", "tsan"], None), (True, ["--only=tsan", "--all"], ["tsan"], None), (True, ["--only", "host"], ["host"], None)):
+            with self.subTest(gpu=gpu, options=options):
+                self.gpu(gpu)
+                done = self.attempt("bash", "-c", TEST, "test", *options, CUDACXX=nvcc)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                share = "all" if "--all" in options else "share"
+                self.assertEqual([line for line in done.stdout.splitlines() if line.startswith("build ")], [f"build {build}, {share}" for build in builds])
+                self.assertEqual([line for line in done.stdout.splitlines() if line.startswith("test ")], [f"test {build}" for build in builds])
+                self.assertIn(f"all tests passed: {' '.join(builds)}\n", done.stdout)
+                self.assertEqual("installs clang" in done.stdout, "asan" in builds or "tsan" in builds)
+                self.assertEqual("not run here" in done.stdout, left_out is not None)
+                self.assertIn(left_out or "", done.stdout)
+
+    def test_builds_that_have_no_tests_are_refused_before_anything_is_built(self):
+        for options in (["--only"], ["--only", "clang"], ["--only", "host,python"], ["--only", "host,,tsan"], ["--only=,"], ["--only="], ["tsan"]):
+            with self.subTest(options=options):
+                done = self.attempt("bash", "-c", TEST, "test", *options)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertNotIn("build host", done.stdout)
+        self.assertIn("test the package", self.attempt("bash", "-c", TEST, "test", "--only", "python").stdout)
 
     def test_a_bundle_that_cannot_be_is_refused_before_anything_is_built(self):
         for options, status, says in ((["--device", "tpu"], 2, "--device is cpu or cuda"), (["--device=tpu"], 2, "--device is cpu or cuda"),
