@@ -95,89 +95,43 @@ class Reader {
       : group_(group), net_(net), socket_(socket), buffer_(static_cast<char*>(buffer)), room_(bytes) {}
 
   /// Receives the next line, without its end: `\n` or `\r\n`. An empty line is not the end of the stream: it has data.
-  GPUSOCK_FN Received line(Deadline deadline = Deadline::by_default()) {
+  GPUSOCK_FN_OF_GROUP Received line(Deadline deadline = Deadline::by_default()) {
     Received line = until('\n', deadline);
     if (line && line.size > 0 && line.data[line.size - 1] == '\r') --line.size;
     return line;
   }
 
   /// Receives the bytes before the next `delimiter`, which is consumed too.
-  GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::by_default()) {
-    GPUSOCK_GROUP_CALL(group_);
-    begin();
-    // The copy is small at first, because bytes after the line are copied again later; it grows if the line is long.
-    for (std::uint64_t window = kWindowBytes;; window *= 2) {
-      if (at_.filled == room_) return {nullptr, no_room()};
-      const Received more = copy_arrived(window < room_ - at_.filled ? at_.filled + window : room_, deadline);
-      if (!more) return more;
-      const auto bytes = static_cast<std::uint64_t>(more.size);
-      const std::uint64_t at = detail::find_first(group_, more.data, bytes, delimiter);
-      const bool found = at < bytes;
-      if (const int error = take(found ? at + 1 : bytes); error != 0) return {nullptr, error};
-      if (found) return finish(at_.filled - 1);
-    }
+  GPUSOCK_FN_OF_GROUP Received until(char delimiter, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& reader) { return reader.until(delimiter, deadline); }), at_);
+    return until_by_all(delimiter, deadline);
   }
 
   /// Receives the next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
-  GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
-    GPUSOCK_GROUP_CALL(group_);
-    if (bytes == 0) return {nullptr, -EINVAL};
-    if (bytes > room_) return {nullptr, no_room()};
-    begin();
-    while (at_.filled < bytes) {
-      const Received more = copy_arrived(bytes, deadline);
-      if (!more) return more;
-      if (const int error = take(static_cast<std::uint64_t>(more.size)); error != 0) return {nullptr, error};
-    }
-    return finish(bytes);
+  GPUSOCK_FN_OF_GROUP Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& reader) { return reader.exactly(bytes, deadline); }), at_);
+    return exactly_by_all(bytes, deadline);
   }
 
   /// Receives the next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the
   /// end of the stream: it has data.
-  GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::by_default()) {
-    GPUSOCK_GROUP_CALL(group_);
-    if (!at_.in_message) {
-      const Received head = read_length(deadline);
-      if (head.size <= 0) return head;
-    }
-    if (at_.length == 0) {
-      at_.in_message = false;
-      return finish(0);
-    }
-    const Received body = exactly(at_.length, deadline);
-    if (body) at_.in_message = false;
-    if (body.ended()) return {nullptr, -EPROTO};
-    return body;
+  GPUSOCK_FN_OF_GROUP Received message(Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& reader) { return reader.message(deadline); }), at_);
+    return message_by_all(deadline);
   }
 
   /// Receives the next `bytes` bytes, all of them, into the caller's memory, which all threads of the group can use.
   /// These may be more than the Reader's buffer holds. Returns -EINVAL if `bytes` is 0.
-  GPUSOCK_FN_APART Received read(void* to, std::size_t bytes, Deadline deadline = Deadline::by_default()) {
-    GPUSOCK_GROUP_CALL(group_);
-    if (bytes == 0 || to == nullptr) return {nullptr, -EINVAL};
-    begin();
-    while (at_.filled < bytes) {
-      const Received more = receive(to, bytes, deadline);
-      if (!more) return more.ended() && at_.filled != 0 ? Received{nullptr, -EPROTO} : more;
-    }
-    return finish(to, bytes);
+  GPUSOCK_FN_OF_GROUP Received read(void* to, std::size_t bytes, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& reader) { return reader.read(to, bytes, deadline); }), at_);
+    return read_by_all(to, bytes, deadline);
   }
 
   /// Receives all bytes up to the end of the stream, as read(). Returns -EMSGSIZE if there are more than `room`. If
   /// there are none, the result has data of 0 bytes.
-  GPUSOCK_FN_APART Received read_to_end(void* to, std::size_t room, Deadline deadline = Deadline::by_default()) {
-    GPUSOCK_GROUP_CALL(group_);
-    if (to == nullptr) return {nullptr, -EINVAL};
-    begin();
-    while (at_.filled < room) {
-      const Received more = receive(to, room, deadline);
-      if (more.ended()) return finish(to, at_.filled);
-      if (!more) return more;
-    }
-    const Span beyond = net_.peek(group_, socket_, 1, deadline);
-    if (beyond.size > 0) net_.release(group_, socket_, 0);
-    if (beyond.size != 0) return {nullptr, beyond.size > 0 ? -EMSGSIZE : beyond.size};
-    return finish(to, at_.filled);
+  GPUSOCK_FN_OF_GROUP Received read_to_end(void* to, std::size_t room, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& reader) { return reader.read_to_end(to, room, deadline); }), at_);
+    return read_to_end_by_all(to, room, deadline);
   }
 
   /// Drops the next `bytes` bytes. Returns 0 once all have arrived, or an error; -EPIPE at the end of the stream.
@@ -208,6 +162,89 @@ class Reader {
 
  private:
   static constexpr std::uint64_t kWindowBytes = 256;
+
+#if GPUSOCK_KERNELS_ON_CPU
+  /// Lets one thread read for all, with `call(reader)`, and keeps its progress.
+  template <class Call>
+  Received by_one(Call call) {
+    Reader<ThisThread> reader(this_thread(), net_, socket_, buffer_, room_);
+    reader.resume(at_);
+    const Received got = call(reader);
+    at_ = reader.progress();
+    return got;
+  }
+#endif
+
+  GPUSOCK_FN_APART Received until_by_all(char delimiter, Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "until");
+    begin();
+    // The copy is small at first, because bytes after the line are copied again later; it grows if the line is long.
+    for (std::uint64_t window = kWindowBytes;; window *= 2) {
+      if (at_.filled == room_) return {nullptr, no_room()};
+      const Received more = copy_arrived(window < room_ - at_.filled ? at_.filled + window : room_, deadline);
+      if (!more) return more;
+      const auto bytes = static_cast<std::uint64_t>(more.size);
+      const std::uint64_t at = detail::find_first(group_, more.data, bytes, delimiter);
+      const bool found = at < bytes;
+      if (const int error = take(found ? at + 1 : bytes); error != 0) return {nullptr, error};
+      if (found) return finish(at_.filled - 1);
+    }
+  }
+
+  GPUSOCK_FN_APART Received exactly_by_all(std::size_t bytes, Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "exactly");
+    if (bytes == 0) return {nullptr, -EINVAL};
+    if (bytes > room_) return {nullptr, no_room()};
+    begin();
+    while (at_.filled < bytes) {
+      const Received more = copy_arrived(bytes, deadline);
+      if (!more) return more;
+      if (const int error = take(static_cast<std::uint64_t>(more.size)); error != 0) return {nullptr, error};
+    }
+    return finish(bytes);
+  }
+
+  GPUSOCK_FN_APART Received message_by_all(Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "message");
+    if (!at_.in_message) {
+      const Received head = read_length(deadline);
+      if (head.size <= 0) return head;
+    }
+    if (at_.length == 0) {
+      at_.in_message = false;
+      return finish(0);
+    }
+    const Received body = exactly(at_.length, deadline);
+    if (body) at_.in_message = false;
+    if (body.ended()) return {nullptr, -EPROTO};
+    return body;
+  }
+
+  GPUSOCK_FN_APART Received read_by_all(void* to, std::size_t bytes, Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "read");
+    if (bytes == 0 || to == nullptr) return {nullptr, -EINVAL};
+    begin();
+    while (at_.filled < bytes) {
+      const Received more = receive(to, bytes, deadline);
+      if (!more) return more.ended() && at_.filled != 0 ? Received{nullptr, -EPROTO} : more;
+    }
+    return finish(to, bytes);
+  }
+
+  GPUSOCK_FN_APART Received read_to_end_by_all(void* to, std::size_t room, Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "read_to_end");
+    if (to == nullptr) return {nullptr, -EINVAL};
+    begin();
+    while (at_.filled < room) {
+      const Received more = receive(to, room, deadline);
+      if (more.ended()) return finish(to, at_.filled);
+      if (!more) return more;
+    }
+    const Span beyond = net_.peek(group_, socket_, 1, deadline);
+    if (beyond.size > 0) net_.release(group_, socket_, 0);
+    if (beyond.size != 0) return {nullptr, beyond.size > 0 ? -EMSGSIZE : beyond.size};
+    return finish(to, at_.filled);
+  }
 
   GPUSOCK_FN int no_room() const { return buffer_ == nullptr ? -EBADF : -EMSGSIZE; }
 

@@ -16,7 +16,7 @@ namespace cpu_device {
 
 namespace detail {
 
-inline constexpr std::size_t kCallResultMax = 32, kCallAlignment = 16;
+inline constexpr std::size_t kCallResultMax = 48, kCallAlignment = 16;
 
 /// Returns true if end_lanes_call() must follow.
 bool begin_call(const char* name, unsigned mask);

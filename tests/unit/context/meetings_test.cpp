@@ -1,6 +1,7 @@
-// A socket call of a block or of a warp costs one meeting of its threads on the CPU device: each thread is switched to
-// once. This guards against calls that meet more often, without a look at the clock.
+// A call on a socket or a Reader by a block or a warp costs one meeting of its threads on the CPU device: each thread
+// is switched to once. This guards against calls that meet more often, without a look at the clock.
 #include <gpusock/gpusock.hpp>
+#include <gpusock/io.cuh>
 
 #include "cpu_device/device_shape.hpp"
 #include "tests/support/patience.hpp"
@@ -25,6 +26,10 @@ enum Call {
   kAbort,
   kPeek,
   kRelease,
+  kLine,
+  kExactly,
+  kMessage,
+  kRead,
   kPoll,
   kOpenSet,
   kWatch,
@@ -91,6 +96,18 @@ void move_bytes(const Group& group, const Ends& e) {
 }
 
 template <class Group>
+void read(const Group& group, const Ends& e) {
+  constexpr char kSent[] = "a\nbc\0\0\0\1d1234";
+  Reader<Group> reader(group, e.net, e.peer, e.bytes, 16);
+  expect(group, e, e.net.send(group, e.socket, kSent, sizeof kSent - 1) == sizeof kSent - 1);
+  expect(group, e, count(group, e, kLine, [&] { return reader.line(); }).size == 1);
+  expect(group, e, count(group, e, kExactly, [&] { return reader.exactly(2); }).size == 2);
+  expect(group, e, count(group, e, kMessage, [&] { return reader.message(); }).size == 1);
+  expect(group, e, count(group, e, kRead, [&] { return reader.read(e.bytes, 4); }).size == 4);
+  if (reader.progress().taken != sizeof kSent - 1) ++e.counts->wrong;  // each thread has it
+}
+
+template <class Group>
 void poll(const Group& group, const Ends& e) {
   const Net& net = e.net;
   expect(group, e, count(group, e, kPoll, [&] { return net.poll(group, e.entry, 1); }) == 1);
@@ -124,6 +141,7 @@ template <class Group>
 void call_each(const Group& group, const Ends& ends) {
   for (int i = 0; i < kTimes; ++i) {
     move_bytes(group, ends);
+    read(group, ends);
     poll(group, ends);
     open_and_close(group, ends);
   }
