@@ -35,15 +35,19 @@ __global__ void answer_all(Net net, Socket listener, Memory* memory) {
   serve(this_block(), net, listener, memory, 1, 0, ServerLimits{}, Answer{});
 }
 
-int main(int, char** arguments) {
+int main(int count, char** arguments) {
+  const int threads = count == 2 ? std::atoi(arguments[1]) : 0;
+  if (threads < 1 || threads > 1024) {
+    std::fprintf(stderr, "usage: requests THREADS\nTHREADS: of the block, 1 to 1024\n");
+    return 2;
+  }
   Context context;
   const Net net = context.net();
   const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"), 8);
   Endpoint where;
   net.getsockname(listener, where);
   DeviceBuffer<Memory> memory(context, 1);
-  launch(context, {.grid = 1, .block = static_cast<unsigned>(std::atoi(arguments[1]))}, answer_all, net, listener,
-         memory.data());
+  launch(context, {.grid = 1, .block = static_cast<unsigned>(threads)}, answer_all, net, listener, memory.data());
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
