@@ -40,7 +40,7 @@ main() {
     exec "$root/scripts/rdma-vm" -k "$kernel" -t "$limit_s" -- "$@"
   fi
   needs_sources rdma-test
-  require_packages "${build_packages[@]}" "${test_packages[@]}"
+  require_packages "${build_packages[@]}" "${test_packages[@]}" ${sanitized:+"${sanitizer_packages[@]}"}
   with_tests=ON
   build host
   for preset in $sanitized; do build "$preset" connections_test calls_test; done

@@ -65,7 +65,8 @@ int main(int count, char** arguments) {
     char answer[64];
     for (std::size_t got = 0; got < answer_bytes;) {
       const ssize_t more = recv(client, answer + got, sizeof answer - got, 0);
-      if (more > 0) got += static_cast<std::size_t>(more);
+      if (more <= 0) return 1;
+      got += static_cast<std::size_t>(more);
     }
     if (i >= 1'000) each.push_back((std::chrono::steady_clock::now() - before).count());
   }
