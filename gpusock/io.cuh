@@ -413,17 +413,7 @@ class Writer {
 
   /// Sends what the socket takes before the deadline. Returns 0 if all is sent, or the first error. Returns -EAGAIN
   /// (Deadline::now()) or -ETIMEDOUT if pending() bytes stay in the buffer: the next flush() goes on with them.
-  GPUSOCK_FN_APART int flush(Deadline deadline) {
-    GPUSOCK_GROUP_CALL(group_);
-    group_.sync();  // all have written their part
-    while (at_.error == 0 && pending() != 0) {
-      const std::int64_t more = send_piece(0, deadline);
-      if (more == -EAGAIN || more == -ETIMEDOUT) return static_cast<int>(more);
-      if (more < 0) fail(more);
-    }
-    drop_after_error();
-    return at_.error;
-  }
+  GPUSOCK_FN int flush(Deadline deadline) { return pending() == 0 ? at_.error : send(deadline).error; }
 
   GPUSOCK_FN std::size_t pending() const { return at_.used - at_.sent; }  ///< bytes in the buffer that wait to be sent
 
@@ -433,6 +423,9 @@ class Writer {
   GPUSOCK_FN void resume(const WriterProgress& progress) { at_ = progress; }  ///< goes on where another Writer was
 
  private:
+  template <class>
+  friend class Writer;
+
   /// After an error nothing more is sent.
   GPUSOCK_FN void drop_after_error() {
     if (at_.error != 0) at_.used = at_.sent = 0;
@@ -452,21 +445,64 @@ class Writer {
     return sent;
   }
 
+  /// A result. It is no number: so all threads get the Writer's progress also with an error.
+  struct Sent {
+    int error;
+  };
+
   /// Sends all that is pending. If that fails, the Writer has an error.
-  GPUSOCK_FN_APART void send(int flags) {
-    GPUSOCK_GROUP_CALL(group_);
+  GPUSOCK_FN_OF_GROUP Sent send(int flags) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& writer) { return writer.send(flags); }), at_);
+    return send_by_all(flags);
+  }
+  /// Sends what the socket takes before the deadline.
+  GPUSOCK_FN_OF_GROUP Sent send(Deadline deadline) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& writer) { return writer.send(deadline); }), at_);
+    return send_by_all(deadline);
+  }
+
+#if GPUSOCK_KERNELS_ON_CPU
+  /// Lets one thread send for all, with `call(writer)`, and keeps its progress.
+  template <class Call>
+  Sent by_one(Call call) {
+    Writer<ThisThread> writer(this_thread(), net_, socket_, buffer_, room_, timeout_ns_);
+    writer.resume(at_);
+    const Sent sent{call(writer).error};
+    at_ = writer.progress();
+    return sent;
+  }
+#endif
+
+  GPUSOCK_FN_APART Sent send_by_all(int flags) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "send");
     group_.sync();  // all have written their part
     const Deadline deadline = Deadline::after_ns(timeout_ns_);
     while (at_.error == 0 && pending() != 0) {
       if (const std::int64_t sent = send_piece(kWaitAll | flags, deadline); sent < 0) fail(sent);
     }
     drop_after_error();
+    return {at_.error};
+  }
+
+  GPUSOCK_FN_APART Sent send_by_all(Deadline deadline) {
+    GPUSOCK_GROUP_CALL_NAMED(group_, "send");
+    group_.sync();  // all have written their part
+    while (at_.error == 0 && pending() != 0) {
+      const std::int64_t more = send_piece(0, deadline);
+      if (more == -EAGAIN || more == -ETIMEDOUT) return {static_cast<int>(more)};
+      if (more < 0) fail(more);
+    }
+    drop_after_error();
+    return {at_.error};
   }
 
   /// Makes room in a full buffer. With a timeout it sends all that is pending. Without one it sends what the socket
   /// takes; if that is nothing, the Writer has an error.
   GPUSOCK_FN void make_room() {
-    if (timeout_ns_ != 0) return send(kMore);
+    if (timeout_ns_ != 0) {
+      send(kMore);
+      return;
+    }
     group_.sync();  // all have written their part
     if (const std::int64_t sent = send_piece(kMore, Deadline::now()); sent < 0)
       fail(sent == -EAGAIN ? -ETIMEDOUT : sent);

@@ -4,14 +4,31 @@
 namespace gpusock {
 namespace detail {
 
-/// Runs `call` on the group's leader and returns its result to all threads.
+/// Runs `call` on the group's leader and returns its result, of at most 16 bytes, to all threads. On a GPU the leader
+/// may run it before the others have come.
 template <class Group, class Call>
-GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
-  std::int64_t result = 0;
+GPUSOCK_FN auto value_by_leader(const Group& group, Call call) {
+  GPUSOCK_CALL_OF_LEADER(group, call());
+  decltype(call()) result{};
   if (group.thread_rank() == 0) result = call();
   result = broadcast(group, result);
   group.sync();
   return result;
+}
+
+/// The same for a call that returns a number.
+template <class Group, class Call>
+GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
+  return value_by_leader(group, [&]() -> std::int64_t { return call(); });
+}
+
+/// As value_by_leader(), but the leader runs `call` when all threads have come: it may change what they have used until
+/// then.
+template <class Group, class Call>
+GPUSOCK_FN auto value_by_leader_after_all(const Group& group, Call call) {
+  GPUSOCK_CALL_OF_LEADER(group, call());
+  group.sync();
+  return value_by_leader(group, call);
 }
 
 template <class Group>

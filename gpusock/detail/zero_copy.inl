@@ -197,22 +197,13 @@ GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::ui
   return error;
 }
 
-/// Runs `call` on the group's leader and returns its span to all threads.
-template <class Group, class Call>
-GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
-  Span span;
-  if (group.thread_rank() == 0) span = call();
-  span = broadcast(group, span);
-  group.sync();
-  return span;
-}
-
 }  // namespace detail
 
 template <class Group>
 GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
   GPUSOCK_GROUP_CALL_OF_ONE(group, reserve(this_thread(), socket, bytes_max, deadline));
-  return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
+  return detail::value_by_leader(group,
+                                 [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>
@@ -224,9 +215,9 @@ GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t byte
   }
   GPUSOCK_GROUP_CALL_OF_ONE(group, reserve(this_thread(), socket, bytes, rest, deadline), rest);
   Span second;
-  const Span first = detail::span_by_leader(
+  const Span first = detail::value_by_leader(
       group, [&] { return detail::reserve_all(side(), socket, bytes, second, deadline.here()); });
-  rest = detail::span_by_leader(group, [&] { return second; });
+  rest = detail::value_by_leader(group, [&] { return second; });
   return first;
 }
 
@@ -249,7 +240,7 @@ GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
 template <class Group>
 GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
   GPUSOCK_GROUP_CALL_OF_ONE(group, peek(this_thread(), socket, bytes_max, deadline));
-  return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline.here()); });
+  return detail::value_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>

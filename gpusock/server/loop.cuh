@@ -108,6 +108,7 @@ class ServerLoop : ServerWords {
   /// Handles `count` events, and all work that is due by now.
   GPUSOCK_FN_APART int handle(int count) {
     bool look = false, woken = false;
+    now_ns_ = 0;
     for (int i = 0; i < count; ++i) {
       const PollEvent event = seats_.own().events[i];
       if (event.socket < 0 || event.socket == listener_) {
@@ -118,8 +119,8 @@ class ServerLoop : ServerWords {
         serve(event);
       }
     }
-    const std::uint64_t now_ns = clock_of_group();
     const bool told = woken && seats_.groups() != 1;  // another group may have set a due time: sweep() finds it
+    const std::uint64_t now_ns = now_ns_ != 0 ? now_ns_ : clock_of_group();
     if (told || now_ns >= next_due_ns_) sweep(now_ns);
     if (look) notice_displaced();
     if (!closing_) {
@@ -218,16 +219,15 @@ class ServerLoop : ServerWords {
   /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns that group's poll set, or
   /// -1 if the group does not serve.
   GPUSOCK_FN PollSet hold(unsigned group) {
-    group_.sync();  // all threads have finished with the seats that the leader gives back
-    return static_cast<PollSet>(by_leader(group_, [&]() -> std::int64_t {
+    // All threads have finished with the seats that the leader gives back.
+    return static_cast<PollSet>(value_by_leader_after_all(group_, [&]() -> std::int64_t {
       seats_.hold(group);
       return seats_.serving_set_of(group);
     }));
   }
   /// Lets other groups use this group's seats, if they wait for them.
   GPUSOCK_FN void give_way() {
-    group_.sync();  // as in hold()
-    by_leader(group_, [&]() -> std::int64_t {
+    value_by_leader_after_all(group_, [&]() -> std::int64_t {  // as in hold()
       seats_.give_way();
       return 0;
     });
@@ -285,22 +285,26 @@ class ServerLoop : ServerWords {
   /// another group is due at once instead: this group wakes that one, which closes the client and calls its `departed`.
   template <class Ending>
   GPUSOCK_FN_APART void end_turn(const OneTalk& talk, const SeatId& id, Socket client, bool stays, Ending ending) {
-    OneSeat& seat = seat_at(id);
     const bool own = id.group == seats_.number();
-    const std::uint64_t due_ns = stays || own ? talk.due_ns(seat, limits_, [this] { return clock_of_group(); }) : kPast;
-    const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
-    const bool rewatch = stays && seat.watched != events;
-    const bool sooner = due_ns != 0 && (seat.due_ns == 0 || due_ns < seat.due_ns);
-    group_.sync();  // all threads have read the seat
-    if (rewatch) talk.net().watch(group_, id.set, client, events, id.number);
-    if (own && due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
-    by_leader(group_, [&]() -> std::int64_t {
+    struct Times {
+      std::uint64_t now_ns, due_ns;
+    };
+    // All threads have finished with the seat.
+    const Times times = value_by_leader_after_all(group_, [&] {
+      OneSeat& seat = seat_at(id);
+      const std::uint64_t now_ns = clock_ns();
+      const std::uint64_t due_ns = stays || own ? talk.due_ns(seat, limits_, now_ns) : kPast;
+      const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
+      const bool sooner = due_ns != 0 && (seat.due_ns == 0 || due_ns < seat.due_ns);
+      if (stays && seat.watched != events) talk.net().watch(this_thread(), id.set, client, events, id.number);
       talk.keep(seat, due_ns, events);
       ending();
       if (!own && sooner) net_.wake(this_thread(), id.set);
       if (own && !stays) leave(seat, client, talk.why_closed());
-      return 0;
+      return Times{now_ns, due_ns};
     });
+    now_ns_ = times.now_ns;
+    if (own && times.due_ns != 0 && times.due_ns < next_due_ns_) next_due_ns_ = times.due_ns;
     if (own && !stays) freed_ = true;
   }
 
@@ -374,6 +378,7 @@ class ServerLoop : ServerWords {
   const ServerLimits& limits_;
   Handler& handler_;
   PollSet set_ = -1;
+  std::uint64_t now_ns_ = 0;                 // the time when the last client's turn ended; 0: no client had one
   std::uint64_t next_due_ns_ = kNever;       // no client is due before this time
   bool freed_ = false;                       // a seat may have become free
   bool closing_ = false;                     // the listener is closed: no client comes any more

@@ -48,13 +48,13 @@ class Talk : ServerWords {
     seat.watched = events;
   }
 
-  /// Returns when the client's time is over; 0 if the client may be idle. Calls `now_ns()` only if a new time begins.
-  template <class OneSeat, class Now>
-  GPUSOCK_FN std::uint64_t due_ns(const OneSeat& seat, const ServerLimits& limits, Now now_ns) const {
+  /// Returns when the client's time is over; 0 if the client may be idle.
+  template <class OneSeat>
+  GPUSOCK_FN std::uint64_t due_ns(const OneSeat& seat, const ServerLimits& limits, std::uint64_t now_ns) const {
     const bool under_way = leaving || writer.pending() != 0 || reader.progress().taken != answered;
     if (!under_way) return 0;
     if (seat.due_ns != 0 && !moved && shut == seat.shut) return seat.due_ns;
-    return later(now_ns(), shut ? limits.farewell_ns : limits.request_timeout_ns);
+    return later(now_ns, shut ? limits.farewell_ns : limits.request_timeout_ns);
   }
 
   GPUSOCK_FN Leave why_closed() const { return leaving ? why_sent_away(unfinished) : why_not_sent(writer.error()); }
