@@ -341,7 +341,7 @@ exit $status
         (self.bundle / "cut_host").write_text("""#!/bin/bash
 rank=$GPUSOCK_RANK peers=$GPUSOCK_PEERS
 unset GPUSOCK_RANK GPUSOCK_SIZE GPUSOCK_PEERS
-[ $rank != 2 ] || mkfifo others_end
+[ $rank != 2 ] || { rm -f cut others_end; mkfifo others_end; }
 bin/param_sync --rank $rank --nodes 3 --peers $peers "$@" 2>&1 | while read -r line; do
   echo "$line"
   [[ $rank != 2 || $line != *step* || -e cut ]] || { ip route add unreachable 10.78.0.2; touch cut; }
@@ -350,7 +350,10 @@ case $rank in 0) echo >others_end ;; 2) read -r <others_end ;; esac
 """)
         (self.bundle / "cut_host").chmod(0o755)
         small = ["--sync", "bsp", "--epochs", "40", "--limit", "960", "--hidden", "8", "--data", "data/fashion-mnist"]
-        status, printed = self.call("./run", "cluster", "3", "--", "./cut_host", *small, "--replicas", "2", "--timeout", "2")
+        for silence_s in ("2", "20"):  # on a busy machine a node that nothing has happened to may be silent for 2 s, too
+            status, printed = self.call("./run", "cluster", "3", "--", "./cut_host", *small, "--replicas", "2", "--timeout", silence_s)
+            if not re.search(r"rank [01] was lost", printed):
+                break
         self.assertEqual(status, 0, printed)
         self.assertRegex(printed, r"\[2\] .*rank 2: cannot connect to rank 1 .*EHOSTUNREACH.*the others have gone on without rank 2, as ranks 0, 1")
         lost = re.search(r"rank 2 was lost after step (\d+): 2 node", printed)
