@@ -44,6 +44,7 @@ class ServerLoop : ServerWords {
   template <class Write>
   GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
     OneSeat& seat = seats_.own().seats[teller.seat];
+    group_.sync();  // all threads have read seat.writing: a handler may tell before it reads
     if (group_.thread_rank() == 0) {
       seat.writing = teller.writer.progress();
       seat.talking = true;
@@ -339,6 +340,7 @@ class ServerLoop : ServerWords {
     bool waits = false;    // the handler waits for more input
     bool refused = false;  // the handler has asked for more input, and taken none of what was there
     for (int turn = 0;; ++turn) {
+      const bool meets = talk.writer.pending() != 0;
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
       // This check also follows the last request of a turn: a client that is to leave has no event that would end its
       // connection.
@@ -347,6 +349,7 @@ class ServerLoop : ServerWords {
       Client<ServerLoop> client{
           talk.reader, talk.writer, seat.state, socket, static_cast<unsigned>(&seat - seats_.own().seats), *this};
       const std::uint64_t taken = talk.reader.progress().taken;
+      if (turn != 0 && !meets) group_.sync();  // all threads have returned from the handler
       const int result = handler_(client);
       if (result == -EAGAIN) {
         waits = talk.reader.progress().taken != taken || !talk.has_input();

@@ -18,10 +18,12 @@ namespace gpusock::conformance::server {
 inline constexpr unsigned kGroups = 2, kSeats = 2;  // of each group
 inline constexpr std::size_t kLine = 64, kLong = 16 << 10;
 inline constexpr std::size_t kRing = 4 << 10, kFlood = kRing + 2000;
+inline constexpr std::size_t kGreeting = kLong - 100;  // a second one has no room in a Writer's buffer
 
 struct Sum {
   std::int64_t total;
   bool stubborn;
+  int greets_in;  ///< calls of the handler; 0: it does not greet
 };
 using Memory = Seats<kSeats, kLine, kLong + 1, Sum>;
 
@@ -36,8 +38,9 @@ inline Options small_rings() {
 /// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
 /// "frame": adds 1, and tells those with a sum; its own client gets "begin" before that, and "end" after it.
 /// "flood": kFlood zeros to those with a sum. "group": its number. "hold": waits until the test says so. "close": no
-/// client comes any more. "bye": the last answer. "stubborn": from now on the handler wants more of a request, whatever
-/// keeps it from reading on.
+/// client comes any more. "greet": the next call of the handler writes kGreeting zeros, and tells all "hello", before
+/// it reads. "bye": the last answer. "stubborn": from now on the handler wants more of a request, whatever keeps it
+/// from reading on.
 template <class Group>
 struct Answer {
   Group group;
@@ -50,6 +53,7 @@ struct Answer {
 
   template <class AnyClient>
   GPUSOCK_FN int operator()(AnyClient& client) const {
+    if (client.state.greets_in != 0) count_down(client);
     const Received line = client.reader.line(Deadline::now());
     if (!line && client.state.stubborn) return -EAGAIN;
     if (line.size == -EMSGSIZE) client.writer << "too long\n";
@@ -84,6 +88,7 @@ struct Answer {
       if (same(command, "close")) net.close(group, listener);
       group.sync();  // all have read it
       if (group.thread_rank() == 0 && same(command, "stubborn")) client.state.stubborn = true;
+      if (group.thread_rank() == 0 && same(command, "greet")) client.state.greets_in = 2;
       group.sync();
       client.writer << command << '\n';
     }
@@ -96,6 +101,16 @@ struct Answer {
     if (group.thread_rank() == 0) sum.total = total;
     group.sync();
     return total;
+  }
+  template <class AnyClient>
+  GPUSOCK_FN void count_down(AnyClient& client) const {
+    if (client.state.greets_in == 1) {
+      client.writer << Text{zeros, kGreeting};
+      client.tell_all([](auto& writer) { writer << "hello\n"; });
+    }
+    group.sync();  // all have read it
+    if (group.thread_rank() == 0) --client.state.greets_in;
+    group.sync();
   }
   template <class AnyClient>
   GPUSOCK_FN static void tell_some(AnyClient& client, Text words) {

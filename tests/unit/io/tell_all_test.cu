@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gpusock::conformance::server {
@@ -65,6 +66,19 @@ TYPED_TEST(TellAll, WhatOneSaysMayGoToAllOfItsGroup) {
   EXPECT_EQ(silent.hear(), "all of you");
   EXPECT_EQ(silent.ask("tell thanks"), "thanks");
   EXPECT_EQ(speaker.hear(), "thanks");
+}
+
+TYPED_TEST(TellAll, AHandlerMayWriteAndTellBeforeItReads) {
+  this->start(no_limits(), 1);
+  Clients& clients = this->clients_;
+  Visitor silent(clients, this->where()), speaker(clients, this->where());
+  EXPECT_EQ(speaker.ask("add 1"), "1") << "both are seated now";
+  EXPECT_EQ(speaker.ask("greet"), "greet");
+  ASSERT_TRUE(speaker.say("add 1\n"));
+  constexpr std::string_view kAnswers = "hello\n2\n";  // "2" is first if the line has come before the call that greets
+  EXPECT_TRUE(speaker.take(kGreeting + kAnswers.size()));
+  EXPECT_EQ(speaker.ask("add 1"), "3");
+  EXPECT_EQ(silent.hear(), "hello");
 }
 
 TYPED_TEST(TellAll, WhatOneSaysMayGoToTheClientsOfAllGroups) {
