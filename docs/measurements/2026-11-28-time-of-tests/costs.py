@@ -38,7 +38,7 @@ def run(test, build):
     properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
     if any(NOT_RUN.match(label) for label in properties.get("LABELS", [])) or "command" not in test:
         return None
-    environment = dict(os.environ, GPUSOCK_TEST_SCALE="1", **dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", [])))
+    environment = {**os.environ, "GPUSOCK_TEST_SCALE": "1", **dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))}
     before = processor_s()
     try:
         subprocess.run(test["command"], cwd=properties.get("WORKING_DIRECTORY", build), env=environment, stdin=subprocess.DEVNULL,
