@@ -23,7 +23,7 @@ inline constexpr std::size_t kGreeting = kLong - 100;  // a second one has no ro
 struct Sum {
   std::int64_t total;
   bool stubborn;
-  int greets_in;  ///< calls of the handler; 0: it does not greet
+  int greets_in;  ///< so many calls of the handler, the greeting one included; 0: it does not greet
 };
 using Memory = Seats<kSeats, kLine, kLong + 1, Sum>;
 
@@ -38,9 +38,9 @@ inline Options small_rings() {
 /// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
 /// "frame": adds 1, and tells those with a sum; its own client gets "begin" before that, and "end" after it.
 /// "flood": kFlood zeros to those with a sum. "group": its number. "hold": waits until the test says so. "close": no
-/// client comes any more. "greet": the next call of the handler writes kGreeting zeros, and tells all "hello", before
-/// it reads. "bye": the last answer. "stubborn": from now on the handler wants more of a request, whatever keeps it
-/// from reading on.
+/// client comes any more. "bye": the last answer. "greet": the call of the handler after the next one writes kGreeting
+/// zeros, and tells all "hello", before it reads. "stubborn": from now on the handler wants more of a request, whatever
+/// keeps it from reading on.
 template <class Group>
 struct Answer {
   Group group;
