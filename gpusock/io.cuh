@@ -407,13 +407,13 @@ class Writer {
 
   /// Sends what is in the buffer. Returns 0, or the first error.
   GPUSOCK_FN int flush() {
-    if (pending() != 0) send(0);
+    if (pending() != 0) send(kWaitAll);
     return at_.error;
   }
 
   /// Sends what the socket takes before the deadline. Returns 0 if all is sent, or the first error. Returns -EAGAIN
   /// (Deadline::now()) or -ETIMEDOUT if pending() bytes stay in the buffer: the next flush() goes on with them.
-  GPUSOCK_FN int flush(Deadline deadline) { return pending() == 0 ? at_.error : send(deadline).error; }
+  GPUSOCK_FN int flush(Deadline deadline) { return pending() == 0 ? at_.error : send(0, &deadline).error; }
 
   GPUSOCK_FN std::size_t pending() const { return at_.used - at_.sent; }  ///< bytes in the buffer that wait to be sent
 
@@ -450,15 +450,11 @@ class Writer {
     int error;
   };
 
-  /// Sends all that is pending. If that fails, the Writer has an error.
-  GPUSOCK_FN_OF_GROUP Sent send(int flags) {
-    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& writer) { return writer.send(flags); }), at_);
-    return send_by_all(flags);
-  }
-  /// Sends what the socket takes before the deadline.
-  GPUSOCK_FN_OF_GROUP Sent send(Deadline deadline) {
-    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& writer) { return writer.send(deadline); }), at_);
-    return send_by_all(deadline);
+  /// Sends all that is pending. If that fails, the Writer has an error. With `until` it sends what the socket takes
+  /// before that deadline, and it is no error if bytes stay in the buffer.
+  GPUSOCK_FN_OF_GROUP Sent send(int flags, const Deadline* until = nullptr) {
+    GPUSOCK_CALL_OF_LEADER(group_, by_one([&](auto& writer) { return writer.send(flags, until); }), at_);
+    return send_by_all(flags, until);
   }
 
 #if GPUSOCK_KERNELS_ON_CPU
@@ -473,24 +469,14 @@ class Writer {
   }
 #endif
 
-  GPUSOCK_FN_APART Sent send_by_all(int flags) {
+  GPUSOCK_FN_APART Sent send_by_all(int flags, const Deadline* until) {
     GPUSOCK_GROUP_CALL_NAMED(group_, "send");
     group_.sync();  // all have written their part
-    const Deadline deadline = Deadline::after_ns(timeout_ns_);
+    const Deadline deadline = until != nullptr ? *until : Deadline::after_ns(timeout_ns_);
     while (at_.error == 0 && pending() != 0) {
-      if (const std::int64_t sent = send_piece(kWaitAll | flags, deadline); sent < 0) fail(sent);
-    }
-    drop_after_error();
-    return {at_.error};
-  }
-
-  GPUSOCK_FN_APART Sent send_by_all(Deadline deadline) {
-    GPUSOCK_GROUP_CALL_NAMED(group_, "send");
-    group_.sync();  // all have written their part
-    while (at_.error == 0 && pending() != 0) {
-      const std::int64_t more = send_piece(0, deadline);
-      if (more == -EAGAIN || more == -ETIMEDOUT) return {static_cast<int>(more)};
-      if (more < 0) fail(more);
+      const std::int64_t sent = send_piece(flags, deadline);
+      if (until != nullptr && (sent == -EAGAIN || sent == -ETIMEDOUT)) return {static_cast<int>(sent)};
+      if (sent < 0) fail(sent);
     }
     drop_after_error();
     return {at_.error};
@@ -500,7 +486,7 @@ class Writer {
   /// takes; if that is nothing, the Writer has an error.
   GPUSOCK_FN void make_room() {
     if (timeout_ns_ != 0) {
-      send(kMore);
+      send(kWaitAll | kMore);
       return;
     }
     group_.sync();  // all have written their part
