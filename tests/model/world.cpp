@@ -117,7 +117,8 @@ class ModelPlatform final : public proxy::Platform {
      private:
       std::byte* memory_;
     };
-    window_.assign(bytes / sizeof(std::uint64_t), 0);
+    window_.resize(bytes / sizeof(std::uint64_t));
+    clear(window_.data(), window_.size());
     return std::make_unique<Window>(window_);
   }
   // Rings are in host memory.
@@ -132,6 +133,12 @@ class ModelPlatform final : public proxy::Platform {
   }
 
  private:
+  /// As the kernel does with new memory: these are no stores of a thread.
+  /// execution.)
+  [[gnu::no_sanitize_thread]] static void clear(std::uint64_t* words, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) words[i] = 0;
+  }
+
   static constexpr std::align_val_t kPage{4096};
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete(memory, kPage); }
