@@ -50,7 +50,8 @@ class SmallData:
 
 DATA = SmallData()
 SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "2"]
-ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
+# Small batches: as many steps with fewer samples, whose order each node computes before it begins.
+ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "2", "--epochs", "2000"]
 # Parameter servers, and a scheme whose nodes do not all meet.
 SCHEMES = ("ps:even", "ring")
 # The tensors of SMALL's model, and how many numbers each has.
