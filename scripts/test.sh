@@ -1,9 +1,10 @@
 # ./run test: builds and runs each test once, in the build `host` (and, where there is a GPU, those that run kernels on it, in `cuda`).
-# --only: in the builds that are named; under a sanitizer each test that finds most there. --all: in all builds, each test wherever it can run.
+# --only: in the builds that are named; under a sanitizer each test that finds most there. `clang` is everything compiled by Clang, and the
+# tests that take long, or that most changes cannot break (labels simulation and package in tests/CMakeLists.txt). --all: in all builds, each test wherever it can run.
 . scripts/packages.sh
 . scripts/test_python.sh
 
-builds="builds (host, asan, tsan or cuda), with commas between them, or python alone"
+builds="builds (host, asan, tsan, clang or cuda), with commas between them, or python alone"
 
 main() {
   tests_wanted=share
@@ -49,7 +50,7 @@ choose_presets() {
     [ "$(device_preset)" = host ] || presets+=(cuda)
   fi
   for preset in "${presets[@]}"; do
-    case "$preset" in host | asan | tsan | cuda) ;; *) misuse "there is no build \"$preset\": --only takes $builds" ;; esac
+    case "$preset" in host | asan | tsan | clang | cuda) ;; *) misuse "there is no build \"$preset\": --only takes $builds" ;; esac
   done
 }
 
@@ -57,7 +58,7 @@ choose_presets() {
 installing=''
 begin_installing() {
   local packages=("${test_packages[@]}")
-  [[ " ${presets[*]} " != *" "[at]san" "* ]] || packages+=("${sanitizer_packages[@]}")
+  [[ " ${presets[*]} " != *" "@([at]san|clang)" "* ]] || packages+=("${sanitizer_packages[@]}")
   if [ "${presets[0]}" = host ] && installs_silently; then
     require_packages "${build_packages[@]}" "${test_build_packages[@]}"
     require_packages "${packages[@]}" </dev/null &
@@ -112,7 +113,7 @@ print_skipped() {
 print_left_out() {
   local left_out="on RDMA devices (./run rdma-test)"
   [ -z "$only" ] || return 0
-  if [ "$tests_wanted" != all ]; then left_out="under sanitizers (./run test --only asan,tsan), $left_out"; fi
+  if [ "$tests_wanted" != all ]; then left_out="under sanitizers (./run test --only asan,tsan), the simulation and the package (./run test --only clang), $left_out"; fi
   if [[ " ${presets[*]} " != *" cuda "* ]]; then
     if find_nvcc >/dev/null; then left_out+=", what the GPU's build shows without a GPU (./run test --only cuda)"
     else left_out+=", the GPU's build (there is no nvcc)"; fi
@@ -131,6 +132,7 @@ run_tests() {
   case "$preset" in
     # Sanitizers cost 5 to 20 times the time: the heavy tests do a share of their work, with every check still made.
     asan | tsan) scale=${GPUSOCK_TEST_SCALE:-0.05} ;;
+    clang) options+=(-L '^(simulation|package)$') ;;
     # Tests that run kernels need a GPU; reading PTX does not. Those labelled rdma need RDMA devices: ./run rdma-test has some.
     cuda) have_gpu || options+=(-L no-gpu) ;;
   esac
