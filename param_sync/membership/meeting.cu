@@ -14,6 +14,7 @@ using gpusock::this_thread;
 
 constexpr int kBacklog = 2 * kIdsMax;
 constexpr std::uint64_t kLookNs = 1'000'000;           // a part of a greeting wakes no poll
+constexpr std::uint64_t kLookMaxNs = 10'000'000;       // if there was nothing for long
 constexpr std::uint64_t kGreetingNs = 10'000'000'000;  // longest time from a caller's connection to its greeting
 constexpr std::size_t kApplicantsMax = kIdsMax / 2;    // of a rank; others are refused
 
@@ -191,17 +192,21 @@ Result Meeting::agree(Agreement& agreement, const Standing& standing, std::uint6
   close_all();
   agreement.begin(clock_ns());
   act(agreement);
+  std::uint64_t news_ns = clock_ns();
   while (!agreement.result()) {
     take_callers(run, standing.ids);
     if (interrupted_) throw gpusock::Error(ECANCELED, "agreeing on the next view");
+    bool news = !callers_.empty();
     for (const Caller& caller : std::exchange(callers_, {})) take_caller(agreement, caller);
-    take_opened(agreement);
-    receive(agreement);
+    news |= take_opened(agreement);
+    news |= receive(agreement);
     if (clock_ns() >= agreement.wake_at()) {
       agreement.pass(clock_ns());
       act(agreement);
+      news = true;
     }
-    if (!agreement.result()) wait(agreement.wake_at());
+    if (news) news_ns = clock_ns();
+    if (!agreement.result()) wait(news_ns, agreement.wake_at());
   }
   close_all();
   return *agreement.result();
@@ -252,7 +257,8 @@ void Meeting::open(const Agreement::Action& action) {
   }
 }
 
-void Meeting::take_opened(Agreement& agreement) {
+/// True if there was anything.
+bool Meeting::take_opened(Agreement& agreement) {
   std::vector<Opened> opened;
   {
     const std::scoped_lock lock(mutex_);
@@ -281,6 +287,7 @@ void Meeting::take_opened(Agreement& agreement) {
     }
     act(agreement);
   }
+  return !opened.empty();
 }
 
 /// Callers that have given up meanwhile are disconnected.
@@ -294,7 +301,9 @@ void Meeting::take_caller(Agreement& agreement, const Caller& caller) {
   act(agreement);
 }
 
-void Meeting::receive(Agreement& agreement) {
+/// True if there was anything.
+bool Meeting::receive(Agreement& agreement) {
+  bool news = false;
   std::vector<Agreement::Talk> talks;
   for (const auto& [talk, line] : lines_) {
     if (line.socket >= 0) talks.push_back(talk);
@@ -305,6 +314,7 @@ void Meeting::receive(Agreement& agreement) {
       const std::int64_t got = net_.recv(this_thread(), line->second.socket, &packet, sizeof packet, gpusock::kWaitAll,
                                          Deadline::now());
       if (got == -EAGAIN) break;
+      news = true;
       const bool whole = got == static_cast<std::int64_t>(sizeof packet);
       const auto message = whole ? unpack(packet, peers_.run) : std::nullopt;
       if (message && message->from == line->second.to) {
@@ -315,6 +325,7 @@ void Meeting::receive(Agreement& agreement) {
       act(agreement);
     }
   }
+  return news;
 }
 
 void Meeting::end(Agreement& agreement, Agreement::Talk talk) {
@@ -338,14 +349,17 @@ void Meeting::close_all() {
   lines_.clear();
 }
 
-/// Waits until a connection has something, for a moment at most: connects and callers' greetings wake no poll.
-void Meeting::wait(std::uint64_t until_ns) const {
+/// Waits until a connection has something, for a moment at most: connects and callers' greetings wake no poll. Each
+/// poll begins with a look again and again. So the moments become longer if there was no news for long, as while all
+/// wait for a member that is silent.
+void Meeting::wait(std::uint64_t news_ns, std::uint64_t until_ns) const {
   std::vector<gpusock::PollEntry> entries{{listener_, gpusock::kPollIn, 0}};
   for (const auto& [talk, line] : lines_) {
     if (line.socket >= 0) entries.push_back({line.socket, gpusock::kPollIn, 0});
   }
   const std::uint64_t now = clock_ns();
-  const std::uint64_t longest = until_ns <= now ? 0 : std::min(until_ns - now, kLookNs);
+  const std::uint64_t look_ns = std::clamp((now - news_ns) / 10, kLookNs, kLookMaxNs);
+  const std::uint64_t longest = until_ns <= now ? 0 : std::min(until_ns - now, look_ns);
   net_.poll(this_thread(), entries.data(), static_cast<int>(entries.size()), Deadline::after_ns(longest));
 }
 

@@ -83,17 +83,17 @@ class Meeting {
 
   void act(Agreement& agreement);
   void open(const Agreement::Action& action);
-  void take_opened(Agreement& agreement);
+  bool take_opened(Agreement& agreement);
   void take_callers(std::uint64_t run, int ids);
   void take_applicant(gpusock::Socket socket, const Message& request, int ids);
   void take_caller(Agreement& agreement, const Caller& caller);
   bool waits(gpusock::Socket socket) const;
   Message receive_answer(std::uint64_t patience_ns, const std::string& late) const;
-  void receive(Agreement& agreement);
+  bool receive(Agreement& agreement);
   void end(Agreement& agreement, Agreement::Talk talk);
   bool send(gpusock::Socket socket, const Message& message, std::uint64_t run) const;
   void close_all();
-  void wait(std::uint64_t until_ns) const;
+  void wait(std::uint64_t news_ns, std::uint64_t until_ns) const;
 
   gpusock::Context context_;
   gpusock::Net net_;

@@ -11,7 +11,7 @@ import support
 from support import LINKS_BETWEEN_PROCESSES, SMALL, Runs, needs_processes, node_processes, own_addresses, results, run, start
 
 PHASES = ("compute", "push", "pull", "take")
-LONG = (*SMALL, "--epochs", 1000)  # longer than a test
+LONG = (*SMALL, "--epochs", 1000, "--step-ms", 2)  # longer than a test, and it leaves the processors to others
 MANY = ("--epochs", 40)
 SURVIVES = ("--sync", "bsp", "--timeout", 20)
 
