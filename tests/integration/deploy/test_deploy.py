@@ -21,6 +21,9 @@ except ImportError:  # another Python than the system's, to which the package be
     sys.path.append("/usr/lib/python3/dist-packages")
     import yaml
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "support"))
+from addresses import own_addresses  # noqa: E402
+
 LIMIT_S = 60
 SMALL = ["--epochs", "1", "--limit", "1280", "--hidden", "32"]
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -137,10 +140,7 @@ class Deploy(unittest.TestCase):
         script, = container["args"]
         script = script.replace("/opt/gpusock/bin/param_sync", f"{Settings.param_sync} {' '.join(SMALL)}")
         script = script.replace("/opt/gpusock/data/fashion-mnist", DATA).replace(" --epochs 10", "")
-        pid = os.getpid()
-        host = f"127.{1 + pid % 250}.{1 + pid // 250 % 250}.{random.randrange(1, 250)}"
-        with socket.create_server((host, 0)) as probe:
-            meet = f"{host}:{probe.getsockname()[1]}"
+        meet, = own_addresses(1)
         running = []
         for rank in range(pods["replicas"]):
             environment = clean_environment(GPUSOCK_RANK=str(rank), GPUSOCK_RENDEZVOUS=meet, GPUSOCK_SECRET="pods",

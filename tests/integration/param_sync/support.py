@@ -9,13 +9,15 @@ import re
 import select
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "support"))
+from addresses import own_addresses  # noqa: E402,F401  of these tests, too
 
 PROGRAM = os.environ["PARAM_SYNC"]
 DEVICE = os.environ.get("PARAM_SYNC_DEVICE", "cpu")
@@ -94,17 +96,6 @@ def results(*arguments):
         status, out, err = run(*arguments, "--json", file)
         assert status == 0, f"{arguments}: exit status {status}\n{out}{err}"
         return json.loads(file.read_text())
-
-
-def own_addresses(count):
-    """HOST:PORT that only this test uses: a loopback address of its own, with ports that are free on it."""
-    pid = os.getpid()
-    host = f"127.{1 + pid % 250}.{1 + pid // 250 % 250}.{random.randrange(1, 250)}"
-    sockets = [socket.create_server((host, 0)) for _ in range(count)]
-    addresses = [f"{host}:{s.getsockname()[1]}" for s in sockets]
-    for s in sockets:
-        s.close()
-    return addresses
 
 
 def wait_for_line(process, pattern):
