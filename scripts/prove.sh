@@ -80,7 +80,7 @@ prove_all() {
   figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' proof fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
   figure_of='s/^lines: //p' proof coverage 3600 ./run coverage
   [ $quick = yes ] || proof bare 18000 ./run bare bash tests/bare/commands.sh
-  [ $quick = yes ] || proof debian-13 7200 ./run bare --release trixie ./run test --only host,asan,tsan
+  [ $quick = yes ] || proof debian-13 7200 ./run bare --release trixie ./run test --only host,asan,tsan,clang
 }
 
 # build_step NAME PRESET: all of the tree, its tests as well.

@@ -17,6 +17,7 @@ main() {
   needs_sources soak
   require_packages "${build_packages[@]}" "${test_packages[@]}"
   with_tests=ON
+  tests_wanted=all # the simulation is none of the tests of ./run test
   build host simulation >/dev/null
   if [ "$planted" = yes ]; then
     build/host/tests/simulation/simulation --planted-bugs --seeds 1..50000

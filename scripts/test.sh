@@ -1,4 +1,4 @@
-# ./run test: builds and runs each test once, in the build `host` (and, where there is a GPU, those that run kernels on it, in `cuda`).
+# ./run test: builds and runs the tests, in the build `host` (and, where there is a GPU, those that run kernels on it, in `cuda`).
 # --only: in the builds that are named; under a sanitizer each test that finds most there. `clang` is everything compiled by Clang, and the
 # tests that take long, or that most changes cannot break (labels simulation and package in tests/CMakeLists.txt). --all: in all builds, each test wherever it can run.
 . scripts/packages.sh
@@ -113,7 +113,7 @@ print_skipped() {
 print_left_out() {
   local left_out="on RDMA devices (./run rdma-test)"
   [ -z "$only" ] || return 0
-  if [ "$tests_wanted" != all ]; then left_out="under sanitizers (./run test --only asan,tsan), the simulation and the package (./run test --only clang), $left_out"; fi
+  if [ "$tests_wanted" != all ]; then left_out="under sanitizers and on the double of CUDA (./run test --only asan,tsan), the simulation, the package, the bundle and the guide's programs (./run test --only clang), $left_out"; fi
   if [[ " ${presets[*]} " != *" cuda "* ]]; then
     if find_nvcc >/dev/null; then left_out+=", what the GPU's build shows without a GPU (./run test --only cuda)"
     else left_out+=", the GPU's build (there is no nvcc)"; fi

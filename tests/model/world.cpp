@@ -134,7 +134,6 @@ class ModelPlatform final : public proxy::Platform {
 
  private:
   /// As the kernel does with new memory: these are no stores of a thread.
-  /// execution.)
   [[gnu::no_sanitize_thread]] static void clear(std::uint64_t* words, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) words[i] = 0;
   }

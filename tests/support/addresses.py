@@ -14,13 +14,16 @@ def own_addresses(count):
     first, last = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = [*range(10000, first), *range(last + 1, 65536)]
     random.shuffle(ports)
+    if not ports:  # the system chooses among all
+        ports = random.sample(range(10000, 65536), 1000)
     found = []
-    while len(found) < count:
+    for port in ports:
+        if len(found) == count:
+            return found
         try:
-            with socket.create_server((host, ports[-1])):
-                found.append(f"{host}:{ports[-1]}")
+            with socket.create_server((host, port)):
+                found.append(f"{host}:{port}")
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-        ports.pop()
-    return found
+    raise RuntimeError(f"{host} has no {count} ports that are free")

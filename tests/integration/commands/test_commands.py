@@ -60,6 +60,17 @@ main "$@"
 """
 
 
+SOAK = """set -euo pipefail
+cd "$SOURCE"
+root=$PWD invoked_from=$PWD
+. scripts/common.sh
+. scripts/soak.sh
+require_packages() { :; }
+build() { echo "build $*, $tests_wanted" >&2; exit 1; }
+main "$@"
+"""
+
+
 class Commands(unittest.TestCase):
     source = ""
 
@@ -132,6 +143,9 @@ class Commands(unittest.TestCase):
                 self.assertEqual("installs clang" in done.stdout, bool({"asan", "tsan", "clang"} & set(builds)))
                 self.assertEqual("not run here" in done.stdout, left_out is not None)
                 self.assertIn(left_out or "", done.stdout)
+
+    def test_soak_builds_what_the_tests_leave_out(self):
+        self.assertIn("build host simulation, all\n", self.attempt("bash", "-c", SOAK, "soak").stdout)
 
     def test_builds_that_have_no_tests_are_refused_before_anything_is_built(self):
         for options in (["--only"], ["--only", "fuzz"], ["--only", "host,python"], ["--only", "host,,tsan"], ["--only=,"], ["--only="], ["tsan"]):
