@@ -79,11 +79,14 @@ class Least {
     received_ = std::min(received_, batch.received());
     allocations_ = std::min(allocations_, batch.allocations);
     others_ = std::min(others_, batch.others());
+    wakes_ = std::min(wakes_, batch.wakes());
   }
-  /// For each sum at most so many messages, and so many allocations and other calls.
+  /// For each sum at most so many messages, of which each wakes one thread at most, and so many allocations and other
+  /// calls.
   void expect(unsigned messages, unsigned allocations, unsigned others) const {
     EXPECT_LE(sent_, kSums * messages + kMore);
     EXPECT_LE(received_, kSums * messages + kMore);
+    EXPECT_LE(wakes_, kSums * messages);
     EXPECT_LE(allocations_, kSums * allocations + (allocations == 0 ? 0 : kMore));
     EXPECT_LE(others_, kSums * others + (others == 0 ? 0 : kMore));
   }
@@ -91,7 +94,7 @@ class Least {
  private:
   static constexpr unsigned kMore = kSums / 2;  // less than one for each sum
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  std::uint64_t sent_ = kNone, received_ = kNone, allocations_ = kNone, others_ = kNone;
+  std::uint64_t sent_ = kNone, received_ = kNone, allocations_ = kNone, others_ = kNone, wakes_ = kNone;
 };
 
 class AllReduces : public testing::TestWithParam<const char*> {

@@ -145,6 +145,7 @@ TEST_P(Messages, ARoundTripIsOneCallOfTheSystemForEachSendAndRecv) {
   const Counts counts = run(GetParam().talk, seen);
   EXPECT_EQ(counts.sent(), on_network() ? 2 * kRounds : 0) << counts;
   EXPECT_EQ(counts.received(), on_network() ? 2 * kRounds : 0) << counts;
+  EXPECT_LE(counts.wakes(), on_network() ? 2 * kRounds : 0) << "one for each message at most: " << counts;
   // Each thread is switched to once in a call; and once before the second gate.
   EXPECT_LE(seen.switches, GetParam().threads == 1 ? 0 : (2 * kRounds + 1) * GetParam().threads);
   if (on_network()) return;
@@ -157,6 +158,7 @@ TEST_P(Messages, AStreamNeedsNoMoreCallsThanItHasMessages) {
   const Counts counts = run(GetParam().stream, seen);
   EXPECT_LE(counts.sent(), on_network() ? 1 + kStream : 0) << counts;
   EXPECT_LE(counts.received(), on_network() ? 1 + kStream : 0) << counts;
+  EXPECT_LE(counts.wakes(), on_network() ? 1 + kStream : 0) << counts;
   EXPECT_LE(seen.switches, GetParam().threads == 1 ? 0 : (2 + kStream) * GetParam().threads);
 }
 
