@@ -25,6 +25,8 @@ PATHS = {"round trip, tcp, 64 B": [bench, "lat", "--link", "tcp", "--size", "64"
          "stream, p2p, 1 KiB, block of 64": [bench, "bw", "--link", "p2p", "--size", "1K", "--group", "block"],
          "connections, tcp": [bench, "conn", "--link", "tcp", "--group", "thread"],
          "connections, p2p": [bench, "conn", "--link", "p2p", "--group", "thread"],
+         "sum of 1 KiB, 4 ranks, tcp": [trainer, "bench", "--link", "tcp", "--sizes", "1K", "--scheme", "mesh", "--repeats", "2000"],
+         "sum of 64 KiB, 4 ranks, tcp": [trainer, "bench", "--link", "tcp", "--sizes", "64K", "--scheme", "mesh", "--repeats", "1000"],
          "sum of 1 MiB, 4 ranks, tcp": [trainer, "bench", "--link", "tcp", "--sizes", "1M", "--scheme", "mesh", "--repeats", "50"],
          "sum of 16 MiB, 4 ranks, tcp": [trainer, "bench", "--link", "tcp", "--sizes", "16M", "--scheme", "mesh", "--repeats", "15"]}
 CALLS = {"sendto": "tcp: send", "sendmsg": "tcp: send", "writev": "tcp: send", "readv": "tcp: receive", "recvfrom": "tcp: receive", "recvmsg": "tcp: receive", "epoll_wait": "look for events", "epoll_pwait": "look for events", "poll": "look for events",
