@@ -7,22 +7,14 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 """
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+TESTS = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "support")]
+from addresses import own_addresses  # noqa: E402
 from server import LIMIT_S, kernel_lines, main, run  # noqa: E402
-
-
-def free_ports(count):
-    """Ports that nobody listens at just now."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class AllToAll(unittest.TestCase):
@@ -48,25 +40,22 @@ class AllToAll(unittest.TestCase):
             self.assertIn("all as it was sent", done.stdout)
 
     def test_ranks_of_several_processes_find_each_other_in_any_order(self):
-        for _ in range(5):
-            peers = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
-            ranks = [subprocess.Popen([self.program, "--rank", str(rank), "--peers", peers, "--bytes", "32K", "--timeout-s", "20"],
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (2, 0, 1)]
-            said = [(*rank.communicate(timeout=LIMIT_S), rank.returncode) for rank in ranks]
-            if not any("Address already in use" in errors for _, errors, _ in said):
-                break  # else somebody else has taken one of the ports meanwhile
+        peers = ",".join(own_addresses(3))
+        ranks = [subprocess.Popen([self.program, "--rank", str(rank), "--peers", peers, "--bytes", "32K", "--timeout-s", "20"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (2, 0, 1)]
+        said = [(*rank.communicate(timeout=LIMIT_S), rank.returncode) for rank in ranks]
         for out, errors, status in said:
             self.assertEqual((status, errors), (0, ""))
             self.assertIn("all as it was sent", out)
 
     def test_a_rank_that_does_not_come_is_named(self):
-        here, gone = free_ports(2)
-        done = run(self.program, "--rank", "1", "--peers", f"127.0.0.1:{gone},127.0.0.1:{here}", "--timeout-s", "1")
+        here, gone = own_addresses(2)
+        done = run(self.program, "--rank", "1", "--peers", f"{gone},{here}", "--timeout-s", "1")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, f"rank 1: rank 0 at 127.0.0.1:{gone}.* did not come within 1 s: start")
-        done = run(self.program, "--rank", "0", "--peers", f"127.0.0.1:{here},127.0.0.1:{gone}", "--timeout-s", "1")
+        self.assertRegex(done.stderr, f"rank 1: rank 0 at {gone}.* did not come within 1 s: start")
+        done = run(self.program, "--rank", "0", "--peers", f"{here},{gone}", "--timeout-s", "1")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, f"rank 0: rank 1 at 127.0.0.1:{gone}.* did not come within 1 s: start")
+        self.assertRegex(done.stderr, f"rank 0: rank 1 at {gone}.* did not come within 1 s: start")
 
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(run(self.program, "--help").returncode, 0)
