@@ -34,41 +34,36 @@ MEASURED = {"benchmark": "lat", "date": "2026-01-02T03:04:05Z", "commit": "0", "
             "sizes": [{"bytes": 64, "group": "thread", **{
                 "medians": {name: {"p50_ns": 9, "p99_ns": 9} for name in ("gpusock", "raw TCP")}, "histograms": {name: [[9, 1]] for name in ("gpusock", "raw TCP")},
                 "rounds": [{name: {"p50_ns": 9, "p99_ns": 9} for name in ("gpusock", "raw TCP")}]}}]}
-# ./run bundle, with everything that takes time replaced.
-BUNDLE = """set -euo pipefail
+
+
+def stand_in(command, functions):
+    """./run COMMAND as bash has it, with these functions in the place of what takes time."""
+    return f"""set -euo pipefail
 cd "$SOURCE"
 root=$PWD invoked_from=$PWD
 . scripts/common.sh
-. scripts/bundle.sh
+. scripts/{command}.sh
+{functions}
+main "$@"
+"""
+
+
+BUNDLE = stand_in("bundle", """
 require_packages() { :; }
 build_programs() { echo "build $preset"; }
 fill_bundle() { mkdir -p "$1"; echo "fill $1 $2 $3 in ${build_folder:-its folder} with ${build_options[*]:-nothing}"; }
-main "$@"
-"""
-# ./run test, with everything that takes time replaced.
-TEST = """set -euo pipefail
-cd "$SOURCE"
-root=$PWD invoked_from=$PWD
-. scripts/common.sh
-. scripts/test.sh
+""")
+TEST = stand_in("test", """
 require_packages() { case " $* " in *" clang "*) echo "installs clang" ;; esac; }
 build() { echo "build $1, $tests_wanted"; }
 begin_tests() { echo "test $1"; }
 print_skipped() { :; }
 test_python() { echo "test the package"; }
-main "$@"
-"""
-
-
-SOAK = """set -euo pipefail
-cd "$SOURCE"
-root=$PWD invoked_from=$PWD
-. scripts/common.sh
-. scripts/soak.sh
+""")
+SOAK = stand_in("soak", """
 require_packages() { :; }
 build() { echo "build $*, $tests_wanted" >&2; exit 1; }
-main "$@"
-"""
+""")
 
 
 class Commands(unittest.TestCase):
