@@ -95,7 +95,7 @@ tests_option() {
 }
 which_tests() {
   local before
-  [ "$1" != build/clang ] || { echo all; return; } # that it compiles
+  [ "$1" != build/clang ] || { echo all; return; } # that build shows that all of the tree compiles
   before=$(sed -n 's/^GPUSOCK_TESTS:STRING=//p' "$1/CMakeCache.txt" 2>/dev/null) || true
   echo "${tests_wanted:-${before:-all}}"
 }

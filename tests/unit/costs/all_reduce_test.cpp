@@ -81,8 +81,7 @@ class Least {
     others_ = std::min(others_, batch.others());
     wakes_ = std::min(wakes_, batch.wakes());
   }
-  /// For each sum at most so many messages, of which each wakes one thread at most, and so many allocations and other
-  /// calls.
+  /// A sum makes at most so many messages, allocations and other calls. A message wakes one thread at most.
   void expect(unsigned messages, unsigned allocations, unsigned others) const {
     EXPECT_LE(sent_, kSums * messages + kMore);
     EXPECT_LE(received_, kSums * messages + kMore);
